@@ -1,0 +1,339 @@
+//! PKCS#10 certification requests (RFC 2986), read strictly and verified over the received bytes.
+//!
+//! Strict where two parsers could disagree about what was asked (lengths, duplicates, trailing bytes, control
+//! characters), tolerant where real clients deviate harmlessly (alphabets of strings, order of sets, unknown attributes).
+
+use crate::alt_name::AltName;
+use crate::attribute::Attribute;
+use crate::csr_fault::CsrFault;
+use crate::der::{self, DerFault, FieldFault, InField, Tlv, tag};
+use crate::extension::{self, Extension, WrittenDefault};
+use crate::fingerprint::{Fingerprint, fingerprint_sha256};
+use crate::key::{PublicKeyFacts, ReadKey};
+use crate::name::{NameRules, Subject, TextRule};
+use crate::oid::{self, Oid};
+use crate::pem::{self, PemLimits};
+use crate::signature::{Scheme, VerifyFault};
+
+/// A request whose structure is strict, whose key is acceptable and whose signature verified over the received bytes.
+///
+/// Facts only: whether anyone may have such a certificate is decided elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckedCsr {
+    der: Vec<u8>,
+    subject: Subject,
+    spki_der: Vec<u8>,
+    public_key: PublicKeyFacts,
+    attributes: Vec<Attribute>,
+    extensions: Vec<Extension>,
+    alt_names: Vec<AltName>,
+}
+
+impl CheckedCsr {
+    /// Reads and verifies a request.
+    ///
+    /// # Errors
+    /// If the bytes are malformed, over a limit, ask for an unacceptable key, or are not signed by that key.
+    pub fn check(der: &[u8], limits: &CsrLimits) -> Result<Self, CsrFault> {
+        let read = ReadCsr::split(der, limits)?;
+        let csr = read.facts(limits)?;
+        // RFC 2986 4.2: the signature covers the DER of certificationRequestInfo, here the very octets received.
+        let scheme = Scheme::read(&read.algorithm)?;
+        let key = ReadKey::from_spki(&csr.spki_der)?;
+        scheme.verify(&key, read.info.full, read.signature)?;
+        Ok(csr)
+    }
+
+    /// Reads and verifies a request in PEM: exactly one block, with either of the two labels in use.
+    ///
+    /// # Errors
+    /// As [`CheckedCsr::check`], and if the text holds no block, several, or one of another kind.
+    pub fn from_pem(text: &[u8], limits: &CsrLimits) -> Result<Self, CsrFault> {
+        let pem_limits = PemLimits {
+            max_text: limits.max_pem,
+            ..PemLimits::REQUEST
+        };
+        let blocks = pem::decode_all(text, &pem_limits)?;
+        if blocks
+            .iter()
+            .any(|b| !PEM_LABELS.contains(&b.label.as_str()))
+        {
+            return Err(CsrFault::OtherPemBlock);
+        }
+        match blocks.as_slice() {
+            [] => Err(CsrFault::NoPemBlock),
+            [block] => Self::check(&block.der, limits),
+            _ => Err(CsrFault::SeveralPemBlocks),
+        }
+    }
+
+    /// Reads a request that was checked when it came in and comes back from our own store: the same reading, but the
+    /// signature is not verified again. Never for bytes from anywhere else.
+    ///
+    /// # Errors
+    /// If the stored bytes are no request, which means that the store is damaged.
+    pub fn trusted_from_store(der: &[u8]) -> Result<Self, CsrFault> {
+        ReadCsr::split(der, &CsrLimits::STANDARD)?.facts(&CsrLimits::STANDARD)
+    }
+
+    /// The request exactly as received.
+    #[must_use]
+    pub fn der(&self) -> &[u8] {
+        &self.der
+    }
+
+    /// The request in PEM.
+    #[must_use]
+    pub fn to_pem(&self) -> String {
+        pem::encode("CERTIFICATE REQUEST", &self.der)
+    }
+
+    /// The requested name: every RDN in received order; nothing merged, nothing dropped.
+    #[must_use]
+    pub fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    /// The SubjectPublicKeyInfo as received. Compare this, never whole requests: ECDSA signatures differ each time.
+    #[must_use]
+    pub fn spki_der(&self) -> &[u8] {
+        &self.spki_der
+    }
+
+    /// Kind and size of the key.
+    #[must_use]
+    pub fn public_key(&self) -> &PublicKeyFacts {
+        &self.public_key
+    }
+
+    /// All attributes in received order, the extension request included.
+    #[must_use]
+    pub fn attributes(&self) -> &[Attribute] {
+        &self.attributes
+    }
+
+    /// The attributes of one type; a hostile request may have several.
+    pub fn attributes_of<'a>(&'a self, oid: &'a Oid) -> impl Iterator<Item = &'a Attribute> {
+        self.attributes.iter().filter(move |a| a.oid == *oid)
+    }
+
+    /// The requested extensions in received order; no identifier occurs twice.
+    #[must_use]
+    pub fn extensions(&self) -> &[Extension] {
+        &self.extensions
+    }
+
+    /// The requested extension of one type.
+    #[must_use]
+    pub fn extension(&self, oid: &Oid) -> Option<&Extension> {
+        self.extensions.iter().find(|e| e.oid == *oid)
+    }
+
+    /// The requested alternative names in received order.
+    #[must_use]
+    pub fn alt_names(&self) -> &[AltName] {
+        &self.alt_names
+    }
+
+    /// SHA-256 of the whole request.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        fingerprint_sha256(&self.der)
+    }
+
+    /// SHA-256 of the SubjectPublicKeyInfo: the identity of the key.
+    #[must_use]
+    pub fn key_fingerprint(&self) -> Fingerprint {
+        fingerprint_sha256(&self.spki_der)
+    }
+}
+
+/// Bounds on one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CsrLimits {
+    /// Octets of DER.
+    pub max_der: usize,
+    /// Octets of PEM text.
+    pub max_pem: usize,
+    /// Attributes.
+    pub max_attributes: usize,
+    /// Requested extensions.
+    pub max_extensions: usize,
+    /// Alternative names.
+    pub max_alt_names: usize,
+    /// Attributes in the subject, over all RDNs.
+    pub max_name_attributes: usize,
+    /// Octets of one name: a subject attribute or an alternative name.
+    pub max_text: usize,
+}
+
+impl CsrLimits {
+    /// Far above what any agent sends, low enough that the worst request costs little more than its signature.
+    pub const STANDARD: CsrLimits = CsrLimits {
+        max_der: 32 * 1024,
+        max_pem: 64 * 1024,
+        max_attributes: 32,
+        max_extensions: 64,
+        max_alt_names: 256,
+        max_name_attributes: 64,
+        max_text: 2048,
+    };
+}
+
+/// The parts of a request before they are understood.
+struct ReadCsr<'a> {
+    der: &'a [u8],
+    info: Tlv<'a>,
+    algorithm: Tlv<'a>,
+    signature: &'a [u8],
+}
+
+impl<'a> ReadCsr<'a> {
+    fn split(der: &'a [u8], limits: &CsrLimits) -> Result<Self, CsrFault> {
+        if der.len() > limits.max_der {
+            return Err(CsrFault::TooLarge {
+                field: REQUEST,
+                limit: limits.max_der,
+            });
+        }
+        let mut fields = der::single(der, tag::SEQUENCE).within(REQUEST)?.reader();
+        let info = fields.expect(tag::SEQUENCE).within(INFO)?;
+        let algorithm = fields.expect(tag::SEQUENCE).within("signatureAlgorithm")?;
+        let signature = fields
+            .expect(tag::BIT_STRING)
+            .and_then(|t| t.whole_octets())
+            .within("signature")?;
+        fields.finish().within(REQUEST)?;
+        Ok(ReadCsr {
+            der,
+            info,
+            algorithm,
+            signature,
+        })
+    }
+
+    fn facts(&self, limits: &CsrLimits) -> Result<CheckedCsr, CsrFault> {
+        let mut fields = self.info.reader();
+        let version = fields
+            .expect(tag::INTEGER)
+            .and_then(|t| t.unsigned())
+            .within("certificationRequestInfo.version")?;
+        if !version.is_empty() {
+            return Err(CsrFault::Version);
+        }
+        let subject = fields
+            .expect(tag::SEQUENCE)
+            .within("certificationRequestInfo.subject")?;
+        let spki = fields
+            .expect(tag::SEQUENCE)
+            .within("certificationRequestInfo.subjectPublicKeyInfo")?;
+        if fields.is_empty() {
+            return Err(CsrFault::AttributesMissing);
+        }
+        let attributes = fields.expect(tag::CONTEXT_0).within(ATTRIBUTES)?;
+        fields.finish().within(INFO)?;
+
+        let name_rules = NameRules {
+            max_attributes: limits.max_name_attributes,
+            max_text: limits.max_text,
+            text: TextRule::Plain,
+        };
+        let subject = Subject::read(&subject, &name_rules)?;
+        let public_key = PublicKeyFacts::from_spki(spki.full)?;
+        let attributes = read_attributes(&attributes, limits)?;
+        let extensions = read_extensions(&attributes, limits)?;
+        let alt_names = extensions
+            .iter()
+            .find(|e| e.oid == oid::SUBJECT_ALT_NAME)
+            .map(|e| AltName::read_all(&e.value, limits.max_alt_names, limits.max_text))
+            .transpose()?
+            .unwrap_or_default();
+        Ok(CheckedCsr {
+            der: self.der.to_vec(),
+            subject,
+            spki_der: spki.full.to_vec(),
+            public_key,
+            attributes,
+            extensions,
+            alt_names,
+        })
+    }
+}
+
+fn read_attributes(set: &Tlv<'_>, limits: &CsrLimits) -> Result<Vec<Attribute>, CsrFault> {
+    let mut reader = set.reader();
+    let mut attributes = Vec::new();
+    while !reader.is_empty() {
+        if attributes.len() >= limits.max_attributes {
+            return Err(CsrFault::TooMany {
+                field: ATTRIBUTES,
+                limit: limits.max_attributes,
+            });
+        }
+        let tlv = reader.expect(tag::SEQUENCE).within(ATTRIBUTES)?;
+        attributes.push(Attribute::read(&tlv, ATTRIBUTES)?);
+    }
+    Ok(attributes)
+}
+
+/// The extensions of the one PKCS#9 extensionRequest. Its Microsoft relative stays a mere attribute: what no client of ours
+/// reads must not grant anything.
+fn read_extensions(
+    attributes: &[Attribute],
+    limits: &CsrLimits,
+) -> Result<Vec<Extension>, CsrFault> {
+    let mut requests = attributes
+        .iter()
+        .filter(|a| a.oid == oid::EXTENSION_REQUEST);
+    let Some(request) = requests.next() else {
+        return Ok(Vec::new());
+    };
+    if requests.next().is_some() {
+        return Err(CsrFault::SeveralExtensionRequests);
+    }
+    let [value] = request.values.as_slice() else {
+        return Err(CsrFault::ExtensionRequestValues {
+            count: request.values.len(),
+        });
+    };
+    let mut reader = der::single(value.der(), tag::SEQUENCE)
+        .within(EXTENSION_REQUEST)?
+        .reader();
+    let mut extensions = Vec::new();
+    while !reader.is_empty() {
+        if extensions.len() >= limits.max_extensions {
+            return Err(CsrFault::TooMany {
+                field: EXTENSION_REQUEST,
+                limit: limits.max_extensions,
+            });
+        }
+        let tlv = reader.expect(tag::SEQUENCE).within(EXTENSION_REQUEST)?;
+        extensions.push(Extension::read(&tlv, WrittenDefault::Refuse).within(EXTENSION_REQUEST)?);
+    }
+    if extensions.is_empty() {
+        return Err(FieldFault {
+            field: EXTENSION_REQUEST,
+            reason: DerFault::Empty,
+        }
+        .into());
+    }
+    match extension::first_duplicate(&extensions) {
+        Some(oid) => Err(CsrFault::DuplicateExtension { oid }),
+        None => Ok(extensions),
+    }
+}
+
+impl CsrFault {
+    /// Whether the request was well formed and only its signature did not verify.
+    #[must_use]
+    pub fn is_bad_signature(&self) -> bool {
+        matches!(self, CsrFault::Signature(VerifyFault::BadSignature))
+    }
+}
+
+const PEM_LABELS: [&str; 2] = ["CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST"];
+
+const REQUEST: &str = "certificationRequest";
+const INFO: &str = "certificationRequestInfo";
+const ATTRIBUTES: &str = "certificationRequestInfo.attributes";
+const EXTENSION_REQUEST: &str = "certificationRequestInfo.attributes.extensionRequest";

@@ -1,0 +1,13 @@
+//! The reading of requests against the zoo, what we encode against OpenSSL, and both against chance.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
+
+mod authority;
+mod facts;
+mod mutations;
+mod openssl;
+mod round_trip;
+mod zoo;

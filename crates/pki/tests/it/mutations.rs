@@ -1,0 +1,94 @@
+//! The fuzz targets' checks on mutated specimens, a fixed number with a fixed seed.
+
+use countersign_pki::{RevocationReason, RevokedEntry, Serial, UnixTime};
+use countersign_testkit::{fuzz, keys, zoo};
+
+use crate::authority::Issuer;
+
+const ROUNDS: usize = 40_000; // a few seconds without optimisation; the fuzzer proper runs for hours
+
+/// Marsaglia's xorshift: no random source, the same mutations in every run.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % bound.max(1) as u64).unwrap()
+    }
+
+    fn octet(&mut self) -> u8 {
+        u8::try_from(self.below(256)).unwrap()
+    }
+
+    fn mutate(&mut self, bytes: &mut Vec<u8>) {
+        for _ in 0..=self.below(3) {
+            let at = self.below(bytes.len());
+            let Some(octet) = bytes.get(at).copied() else {
+                return;
+            };
+            match self.below(6) {
+                0 => bytes[at] ^= 1 << self.below(8),
+                1 => bytes[at] = self.octet(),
+                2 => bytes[at] = octet.wrapping_add(1),
+                3 => bytes.truncate(at),
+                4 => {
+                    bytes.remove(at);
+                }
+                _ => bytes.insert(at, self.octet()),
+            }
+        }
+    }
+}
+
+fn storm(seeds: &[Vec<u8>], rounds: usize, target: fn(&[u8])) {
+    let mut chance = Chance(0x9e37_79b9_7f4a_7c15);
+    for seed in seeds {
+        target(seed);
+    }
+    for _ in 0..rounds {
+        let mut bytes = seeds[chance.below(seeds.len())].clone();
+        chance.mutate(&mut bytes);
+        target(&bytes);
+    }
+}
+
+#[test]
+fn mutated_requests_never_panic() {
+    let seeds: Vec<Vec<u8>> = zoo::specimens()
+        .iter()
+        .filter_map(zoo::Specimen::to_der)
+        .collect();
+    storm(&seeds, ROUNDS, fuzz::csr);
+}
+
+#[test]
+fn mutated_texts_never_panic() {
+    let seeds: Vec<Vec<u8>> = zoo::specimens().iter().map(zoo::Specimen::to_pem).collect();
+    storm(&seeds, ROUNDS / 4, fuzz::pem);
+}
+
+#[test]
+fn mutated_certificates_and_lists_never_panic() {
+    let serial = Serial::try_from(9).unwrap();
+    let entry = RevokedEntry {
+        serial,
+        at: UnixTime(0),
+        reason: RevocationReason::KeyCompromise,
+    };
+    let seeds: Vec<Vec<u8>> = [Issuer::new(keys::p256_a()), Issuer::new(keys::ed25519())]
+        .iter()
+        .flat_map(|issuer| {
+            [
+                issuer.certificate.der().to_vec(),
+                issuer
+                    .issue(serial, "a", keys::rsa2048_a().spki_der())
+                    .der()
+                    .to_vec(),
+                issuer.revoke(3, &[entry, entry]).der().to_vec(),
+            ]
+        })
+        .collect();
+    storm(&seeds, ROUNDS, fuzz::certificate);
+}

@@ -1,0 +1,396 @@
+//! The load generator behind `cargo xtask bench`.
+//!
+//! `load raw` measures what the cryptography alone costs. `load enrol` puts enrolments (PUT of a request, GET
+//! of its certificate) on any Puppet-compatible CA that signs at once, over kept-alive or fresh connections;
+//! `load get` repeats one GET; `load handshake` only connects. Each prints one line of JSON. It speaks
+//! HTTP/1.1 by hand: on a machine with two cores, the generator's own appetite is part of the result.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "a measuring tool: it stops at the first surprise, and it measures time"
+)]
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::rsa::{KeyPair as RsaKeyPair, KeySize};
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _, RSA_PKCS1_SHA256,
+    UnparsedPublicKey,
+};
+use countersign_pki::pem;
+use countersign_testkit::csr::CsrBuilder;
+use countersign_testkit::keys;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let what = arguments.next().unwrap_or_default();
+    let options = Options(
+        arguments.map(|a| a.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned())).unwrap()).collect(),
+    );
+    if what == "raw" {
+        return raw(&options);
+    }
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    match what.as_str() {
+        "enrol" => runtime.block_on(enrol(&options)),
+        "get" => runtime.block_on(get(&options)),
+        "handshake" => runtime.block_on(handshake(&options)),
+        _ => panic!("load raw|enrol|get|handshake KEY=VALUE..."),
+    }
+}
+
+struct Options(HashMap<String, String>);
+
+impl Options {
+    fn text(&self, key: &str) -> &str {
+        self.0.get(key).unwrap_or_else(|| panic!("{key}=... is missing"))
+    }
+
+    fn number(&self, key: &str, default: usize) -> usize {
+        self.0.get(key).map_or(default, |text| text.parse().unwrap())
+    }
+
+    /// CPU ticks of the server under load, if its process is known.
+    fn server_ticks(&self) -> Option<u64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.get("pid")?)).ok()?;
+        let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+        Some(fields[11].parse::<u64>().ok()? + fields[12].parse::<u64>().ok()?)
+    }
+}
+
+/// One verification of a request and one signature of a certificate, on one core.
+fn raw(options: &Options) {
+    let seconds = options.number("seconds", 2);
+    let message = vec![7u8; 600];
+    let random = SystemRandom::new();
+    let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).unwrap();
+    let signature = key.sign(&random, &message).unwrap();
+    let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, key.public_key().as_ref().to_vec());
+    let ec = rate(seconds, || {
+        public.verify(&message, signature.as_ref()).unwrap();
+        key.sign(&random, &message).unwrap();
+    });
+    let rsa = RsaKeyPair::generate(KeySize::Rsa4096).unwrap();
+    let mut out = vec![0u8; rsa.public_modulus_len()];
+    let rsa = rate(seconds, || {
+        rsa.sign(&RSA_PKCS1_SHA256, &random, &message, &mut out).unwrap();
+    });
+    println!(
+        "{{\"raw_p256_verify_and_sign_per_second\":{ec:.0},\"raw_p256_verify_and_sign_us\":{:.1},\"raw_rsa4096_sign_per_second\":{rsa:.0}}}",
+        1e6 / ec
+    );
+}
+
+fn rate(seconds: usize, mut once: impl FnMut()) -> f64 {
+    let (started, limit) = (Instant::now(), Duration::from_secs(u64::try_from(seconds).unwrap()));
+    let mut count = 0u32;
+    while started.elapsed() < limit {
+        for _ in 0..16 {
+            once();
+        }
+        count += 16;
+    }
+    f64::from(count) / started.elapsed().as_secs_f64()
+}
+
+async fn enrol(options: &Options) {
+    let count = options.number("count", 20_000);
+    let connections = options.number("connections", 16);
+    let fresh = options.0.get("fresh").is_some_and(|v| v == "true");
+    let prefix = options.0.get("prefix").map_or("load", String::as_str);
+    let key = keys::p256_a();
+    let requests: Arc<Vec<(String, String)>> = Arc::new(
+        (0..count)
+            .map(|n| {
+                let name = format!("{prefix}-{n}.load.example.com");
+                let body = pem::encode("CERTIFICATE REQUEST", &CsrBuilder::new(&name).sign(key));
+                (name, body)
+            })
+            .collect(),
+    );
+    let server = Arc::new(Server::new(options.text("server")));
+    let next = Arc::new(AtomicUsize::new(0));
+    let signed = Arc::new(AtomicUsize::new(0));
+    let ticks = options.server_ticks();
+    let started = Instant::now();
+    let tasks: Vec<_> = (0..connections)
+        .map(|_| {
+            let (server, requests) = (Arc::clone(&server), Arc::clone(&requests));
+            let (next, signed) = (Arc::clone(&next), Arc::clone(&signed));
+            tokio::spawn(async move {
+                let mut latencies = Vec::new();
+                let mut connection: Option<Connection> = None;
+                loop {
+                    let Some((name, body)) = requests.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                        return latencies;
+                    };
+                    let begun = Instant::now();
+                    let mut open = match connection.take() {
+                        Some(open) => open,
+                        None => server.connect().await,
+                    };
+                    let put = open.call("PUT", &format!("/puppet-ca/v1/certificate_request/{name}"), body).await;
+                    assert_eq!(put.0, 200, "PUT {name}: {}", String::from_utf8_lossy(&put.1));
+                    let got = open.call("GET", &format!("/puppet-ca/v1/certificate/{name}"), "").await;
+                    if got.0 == 200 && got.1.starts_with(b"-----BEGIN CERTIFICATE") {
+                        signed.fetch_add(1, Ordering::Relaxed);
+                    }
+                    latencies.push(begun.elapsed());
+                    if !fresh && !open.closed {
+                        connection = Some(open);
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut latencies: Vec<Duration> = Vec::new();
+    for task in tasks {
+        latencies.extend(task.await.unwrap());
+    }
+    let elapsed = started.elapsed().as_secs_f64();
+    let signed = signed.load(Ordering::Relaxed);
+    latencies.sort_unstable();
+    let millis = |share: usize| latencies[(latencies.len() - 1) * share / 100].as_secs_f64() * 1e3;
+    #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark")]
+    let (per_second, cpu_us) = (
+        signed as f64 / elapsed,
+        ticks.zip(options.server_ticks()).map(|(before, after)| {
+            (after - before) as f64 * 1e6 / ticks_per_second() / signed.max(1) as f64
+        }),
+    );
+    println!(
+        "{{\"enrolled\":{signed},\"of\":{count},\"per_second\":{per_second:.0},\"p50_ms\":{:.2},\"p99_ms\":{:.2},\"server_cpu_us\":{}}}",
+        millis(50),
+        millis(99),
+        cpu_us.map_or("null".to_owned(), |us| format!("{us:.0}"))
+    );
+}
+
+async fn get(options: &Options) {
+    let path = options.text("path").to_owned();
+    repeat(options, move |server, next| {
+        let path = path.clone();
+        async move {
+            let mut connection = server.connect().await;
+            let mut done = 0usize;
+            while next() {
+                let got = connection.call("GET", &path, "").await;
+                assert_eq!(got.0, 200, "GET {path}");
+                done += 1;
+            }
+            done
+        }
+    })
+    .await;
+}
+
+async fn handshake(options: &Options) {
+    repeat(options, |server, next| async move {
+        let mut done = 0usize;
+        while next() {
+            server.connect().await.stream.shutdown().await.ok();
+            done += 1;
+        }
+        done
+    })
+    .await;
+}
+
+async fn repeat<F, W>(options: &Options, work: F)
+where
+    F: Fn(Arc<Server>, Box<dyn Fn() -> bool + Send + Sync>) -> W,
+    W: Future<Output = usize> + Send + 'static,
+{
+    let count = options.number("count", 20_000);
+    let server = Arc::new(Server::new(options.text("server")));
+    let left = Arc::new(AtomicUsize::new(0));
+    let started = Instant::now();
+    let tasks: Vec<_> = (0..options.number("connections", 16))
+        .map(|_| {
+            let left = Arc::clone(&left);
+            let next = Box::new(move || left.fetch_add(1, Ordering::Relaxed) < count);
+            tokio::spawn(work(Arc::clone(&server), next))
+        })
+        .collect();
+    let mut done = 0;
+    for task in tasks {
+        done += task.await.unwrap();
+    }
+    #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark")]
+    let per_second = done as f64 / started.elapsed().as_secs_f64();
+    println!("{{\"done\":{done},\"per_second\":{per_second:.0}}}");
+}
+
+struct Server {
+    host: String,
+    address: String,
+    tls: Option<TlsConnector>,
+}
+
+impl Server {
+    fn new(url: &str) -> Self {
+        let (scheme, address) = url.trim_end_matches('/').split_once("://").unwrap();
+        let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(TrustAnyone))
+            .with_no_client_auth();
+        let tls = (scheme == "https").then(|| TlsConnector::from(Arc::new(config)));
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        Self { host: host.to_owned(), address: address.to_owned(), tls }
+    }
+
+    async fn connect(&self) -> Connection {
+        let tcp = TcpStream::connect(&self.address).await.unwrap();
+        tcp.set_nodelay(true).unwrap();
+        let stream = match &self.tls {
+            Some(tls) => {
+                let name = ServerName::try_from(self.host.clone()).unwrap();
+                Stream::Tls(Box::new(tls.connect(name, tcp).await.unwrap()))
+            }
+            None => Stream::Plain(tcp),
+        };
+        Connection { stream, buffer: Vec::new(), host: self.host.clone(), closed: false }
+    }
+}
+
+enum Stream {
+    Tls(Box<TlsStream<TcpStream>>),
+    Plain(TcpStream),
+}
+
+impl Stream {
+    async fn write(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Tls(stream) => {
+                stream.write_all(bytes).await.unwrap();
+                stream.flush().await.unwrap();
+            }
+            Self::Plain(stream) => stream.write_all(bytes).await.unwrap(),
+        }
+    }
+
+    async fn read(&mut self, buffer: &mut Vec<u8>) -> usize {
+        match self {
+            Self::Tls(stream) => stream.read_buf(buffer).await.unwrap(),
+            Self::Plain(stream) => stream.read_buf(buffer).await.unwrap(),
+        }
+    }
+
+    async fn shutdown(&mut self) -> std::io::Result<()> {
+        match self {
+            Self::Tls(stream) => stream.shutdown().await,
+            Self::Plain(stream) => stream.shutdown().await,
+        }
+    }
+}
+
+struct Connection {
+    stream: Stream,
+    buffer: Vec<u8>,
+    host: String,
+    closed: bool,
+}
+
+impl Connection {
+    /// One request, one answer: status and body.
+    async fn call(&mut self, method: &str, path: &str, body: &str) -> (u16, Vec<u8>) {
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nAccept: text/plain\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n{body}",
+            self.host,
+            body.len()
+        );
+        self.stream.write(request.as_bytes()).await;
+        self.buffer.clear();
+        let head = loop {
+            if let Some(end) = find(&self.buffer, b"\r\n\r\n") {
+                break end + 4;
+            }
+            assert_ne!(self.stream.read(&mut self.buffer).await, 0, "the server hung up");
+        };
+        let text = String::from_utf8_lossy(&self.buffer[..head]).to_ascii_lowercase();
+        let status: u16 = text[9..12].parse().unwrap();
+        self.closed = text.contains("connection: close");
+        let length = text.lines().find_map(|line| line.strip_prefix("content-length:"));
+        let length: usize = match length {
+            Some(length) => length.trim().parse().unwrap(),
+            None if text.contains("transfer-encoding: chunked") => return self.chunked(status, head).await,
+            None => 0,
+        };
+        while self.buffer.len() < head + length {
+            assert_ne!(self.stream.read(&mut self.buffer).await, 0, "the server hung up");
+        }
+        (status, self.buffer[head..head + length].to_vec())
+    }
+
+    async fn chunked(&mut self, status: u16, head: usize) -> (u16, Vec<u8>) {
+        while find(&self.buffer[head..], b"0\r\n\r\n").is_none() {
+            assert_ne!(self.stream.read(&mut self.buffer).await, 0, "the server hung up");
+        }
+        let first = find(&self.buffer[head..], b"\r\n").unwrap() + 2;
+        (status, self.buffer[head + first..].to_vec())
+    }
+}
+
+fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+    haystack.windows(needle.len()).position(|window| window == needle)
+}
+
+fn ticks_per_second() -> f64 {
+    let output = std::process::Command::new("getconf").arg("CLK_TCK").output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
+}
+
+/// The benchmark measures a server that it started itself, or was pointed to; it proves nothing about it.
+#[derive(Debug)]
+struct TrustAnyone;
+
+impl ServerCertVerifier for TrustAnyone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,13 @@
+//! Fixed keys, the CSR zoo and real counterparts, for the tests of the other crates. Never published.
+
+pub mod agent;
+pub mod counterparts;
+pub mod csr;
+pub mod deadline;
+pub mod der;
+pub mod fuzz;
+pub mod https;
+pub mod keys;
+pub mod kubectl;
+pub mod server_process;
+pub mod zoo;

@@ -1,0 +1,4 @@
+//! Requests in DER.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| countersign_testkit::fuzz::csr(data));

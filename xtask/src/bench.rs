@@ -1,0 +1,190 @@
+//! Load benchmarks: `cargo xtask bench [--quick] [--against URL ...]`.
+//!
+//! Raw cryptography, handshakes and enrolments are measured in one run on one machine, so that their
+//! ratios mean something where absolute figures do not.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+/// Runs the load benchmarks with the arguments after `bench`.
+pub(crate) fn run(args: &[String]) -> Result<()> {
+    let plan = Plan::parse(args)?;
+    let target = build()?;
+    let load = Load { program: target.join("examples/load") };
+    let data = std::env::temp_dir().join(format!("countersign-bench-{}", std::process::id()));
+
+    let raw = load.run(&["raw"])?;
+    let raw_us = number(&raw, "raw_p256_verify_and_sign_us")?;
+    let raw_rsa = number(&raw, "raw_rsa4096_sign_per_second")?;
+    println!("raw P-256 verify + sign     {raw_us:8.1} us   (one core, no I/O)");
+    println!("raw RSA-4096 sign           {raw_rsa:8.0} /s   (one core)");
+
+    let results = (|| {
+        let server = Server::start(&target, &data.join("p256"), "p256")?;
+        let url = format!("server={}", server.url);
+        let pid = format!("pid={}", server.child.id());
+        let enrol = |fresh: &str, count: usize| {
+            let (count, fresh, prefix) =
+                (format!("count={count}"), format!("fresh={fresh}"), format!("prefix=f-{fresh}"));
+            load.run(&["enrol", &url, &pid, &count, &fresh, &prefix])
+        };
+        // The first enrolments warm caches and grow the database's first pages.
+        load.run(&["enrol", &url, "count=1000", "prefix=warm"])?;
+        let kept = enrol("false", plan.enrolments)?;
+        let cpu = number(&kept, "server_cpu_us")?;
+        let rate = number(&kept, "per_second")?;
+        println!(
+            "enrolment, kept alive       {rate:8.0} /s   server CPU {cpu:.0} us = {:.1} x raw, p50 {:.1} ms, p99 {:.1} ms",
+            cpu / raw_us,
+            number(&kept, "p50_ms")?,
+            number(&kept, "p99_ms")?
+        );
+        let shakes = load.run(&["handshake", &url, &format!("count={}", plan.enrolments / 4)])?;
+        let shakes = number(&shakes, "per_second")?;
+        println!("TLS handshake alone         {shakes:8.0} /s");
+        let fresh = number(&enrol("true", plan.enrolments / 4)?, "per_second")?;
+        println!(
+            "enrolment, fresh connection {fresh:8.0} /s   {:.0} % of the handshakes alone",
+            100.0 * fresh / shakes
+        );
+        for (what, path) in [
+            ("GET certificate", "/puppet-ca/v1/certificate/f-false-1.load.example.com"),
+            ("GET CRL", "/puppet-ca/v1/certificate_revocation_list/ca"),
+        ] {
+            let path = format!("path={path}");
+            let got = load.run(&["get", &url, &path, &format!("count={}", plan.enrolments)])?;
+            println!("{what:27} {:8.0} /s", number(&got, "per_second")?);
+        }
+        drop(server);
+
+        let server = Server::start(&target, &data.join("rsa"), "rsa4096")?;
+        let url = format!("server={}", server.url);
+        load.run(&["enrol", &url, "count=200", "prefix=warm"])?;
+        let count = format!("count={}", plan.enrolments / 10);
+        let rsa = number(&load.run(&["enrol", &url, &count, "prefix=rsa"])?, "per_second")?;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        println!(
+            "enrolment, RSA-4096 issuer  {rsa:8.0} /s   {:.0} % of one core's raw signing rate ({cores} cores here)",
+            100.0 * rsa / raw_rsa
+        );
+        drop(server);
+
+        for url in &plan.against {
+            let prefix = format!("prefix=against-{}", std::process::id());
+            let server = format!("server={url}");
+            let count = format!("count={}", plan.enrolments / 20);
+            let other = load.run(&["enrol", &server, &count, &prefix])?;
+            let theirs = number(&other, "per_second")?;
+            println!("against {url}: {theirs:.0} /s; kept alive, this authority is {:.1} x", rate / theirs);
+        }
+        Ok(())
+    })();
+    let removed = std::fs::remove_dir_all(&data);
+    results.and(removed.context("cannot remove the benchmark's folder"))
+}
+
+struct Plan {
+    enrolments: usize,
+    against: Vec<String>,
+}
+
+impl Plan {
+    fn parse(args: &[String]) -> Result<Self> {
+        let mut plan = Self { enrolments: 40_000, against: Vec::new() };
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--quick" => plan.enrolments = 4_000,
+                "--against" => {
+                    let url = args.next().context("--against needs a URL, such as https://localhost:8140")?;
+                    ensure!(url.contains("://"), "--against {url}: a URL begins with https:// or http://");
+                    plan.against.push(url.clone());
+                }
+                other => bail!("bench: unknown argument '{other}'; it takes --quick and --against URL"),
+            }
+        }
+        Ok(plan)
+    }
+}
+
+/// Builds server and generator in release mode and returns the folder they are in.
+fn build() -> Result<PathBuf> {
+    for args in [
+        ["build", "--release", "--package", "countersign"].as_slice(),
+        &["build", "--release", "--package", "countersign-testkit", "--example", "load"],
+    ] {
+        let status = Command::new("cargo").args(args).status().context("cannot run cargo")?;
+        ensure!(status.success(), "cargo {} failed", args.join(" "));
+    }
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    Ok(target.join("release"))
+}
+
+struct Load {
+    program: PathBuf,
+}
+
+impl Load {
+    fn run(&self, args: &[&str]) -> Result<Value> {
+        let output = Command::new(&self.program)
+            .args(args)
+            .stderr(Stdio::inherit())
+            .output()
+            .with_context(|| format!("cannot run {}", self.program.display()))?;
+        ensure!(output.status.success(), "load {} failed", args.join(" "));
+        serde_json::from_slice(&output.stdout).context("load printed no JSON")
+    }
+}
+
+fn number(value: &Value, key: &str) -> Result<f64> {
+    value.get(key).and_then(Value::as_f64).with_context(|| format!("load did not report {key}"))
+}
+
+/// An authority of our own that signs everything; stopped when dropped.
+struct Server {
+    child: Child,
+    url: String,
+}
+
+impl Server {
+    fn start(target: &Path, data: &Path, key: &str) -> Result<Self> {
+        std::fs::create_dir_all(data)?;
+        let config = data.join("bench.yaml");
+        std::fs::write(&config, format!("issuers:\n  puppet:\n    key: {key}\n"))?;
+        let mut child = Command::new(target.join("countersign"))
+            .arg("serve")
+            .arg("--config")
+            .arg(&config)
+            .arg("--data")
+            .arg(data.join("data"))
+            .args(["--listen", "127.0.0.1:0", "--kubernetes-listen", "off"])
+            .args(["--hostname", "localhost", "--autosign", "true"])
+            .env("RUST_LOG", "warn")
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start the server")?;
+        let stdout = child.stdout.take().context("the server has no output")?;
+        let ready = BufReader::new(stdout)
+            .lines()
+            .map_while(Result::ok)
+            .find(|line| line.starts_with("ready"))
+            .context("the server ended before it was ready")?;
+        let url = ready
+            .split_whitespace()
+            .find_map(|word| word.strip_prefix("puppet="))
+            .with_context(|| format!("no address in: {ready}"))?;
+        Ok(Self { child, url: url.to_owned() })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It is ours, it holds nothing anybody needs, and it survives this by design.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}

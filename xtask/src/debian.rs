@@ -1,0 +1,295 @@
+//! Debian's Puppet agent and `openssl`, unpacked into the cache folder and never installed.
+//!
+//! apt reads the machine's own sources but keeps lists, archives, state and locks in a scratch folder,
+//! against an empty package database: no root needed, the machine's packages do not change, and the
+//! dependencies come complete. A wrapper script per program points loader and Ruby at the folder.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::cache::Builder;
+use crate::invocation::{on_path, quietly};
+
+/// Fetches and unpacks, unless it was done. The part has `bin/puppet` and `bin/openssl`.
+pub(crate) fn ensure(builder: &Builder<'_>) -> Result<PathBuf> {
+    builder.ensure(PART, RECIPE, |part, scratch| {
+        for program in ["apt-get", "dpkg-deb"] {
+            ensure!(
+                on_path(program).is_some(),
+                "{program} is missing: the Puppet agent comes from Debian's packages"
+            );
+        }
+        let root = part.join("root");
+        fs::create_dir(&root)?;
+        let mut unpacked = Vec::new();
+        for archive in download(scratch)? {
+            let name = package_name(&archive)?;
+            if left_out(&name) {
+                continue;
+            }
+            quietly(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(&root))?;
+            unpacked.push(file_name(&archive)?);
+        }
+        unpacked.sort();
+        fs::write(part.join("packages"), unpacked.join("\n") + "\n")?;
+        write_wrappers(part, &root)?;
+        check(part, scratch)
+    })
+}
+
+fn download(scratch: &Path) -> Result<Vec<PathBuf>> {
+    for folder in ["state/lists/partial", "archives/partial", "log"] {
+        fs::create_dir_all(scratch.join(folder))?;
+    }
+    fs::write(scratch.join("status"), "")?;
+    let configuration = scratch.join("apt.conf");
+    fs::write(&configuration, apt_configuration(scratch))?;
+    let apt = |arguments: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command
+            .arg("-c")
+            .arg(&configuration)
+            .args(arguments)
+            .env("LC_ALL", "C")
+            .env("DEBIAN_FRONTEND", "noninteractive");
+        quietly(&mut command)
+    };
+    // One dead third-party source fails the update although Debian's own lists arrived.
+    let updated = apt(&["update"]);
+    let fetched = apt(&[
+        &[
+            "install",
+            "--download-only",
+            "--yes",
+            "--no-install-recommends",
+        ],
+        PACKAGES,
+    ]
+    .concat());
+    if let Err(error) = fetched {
+        return Err(match updated {
+            Ok(_) => error,
+            Err(cause) => error.context(format!("{cause:#}")),
+        });
+    }
+    let mut archives = Vec::new();
+    for entry in fs::read_dir(scratch.join("archives"))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "deb") {
+            archives.push(path);
+        }
+    }
+    archives.sort();
+    Ok(archives)
+}
+
+/// Read after the machine's configuration (proxies stay), so the hooks of `docker-clean`, appstream
+/// and the like are dropped here: they would touch folders of the system.
+fn apt_configuration(scratch: &Path) -> String {
+    let scratch = scratch.display();
+    format!(
+        r#"#clear APT::Update::Pre-Invoke;
+#clear APT::Update::Post-Invoke;
+#clear APT::Update::Post-Invoke-Success;
+#clear DPkg::Pre-Invoke;
+#clear DPkg::Post-Invoke;
+#clear DPkg::Pre-Install-Pkgs;
+Dir::State "{scratch}/state";
+Dir::State::status "{scratch}/status";
+Dir::State::lists "{scratch}/state/lists";
+Dir::Cache "{scratch}";
+Dir::Cache::archives "{scratch}/archives";
+Dir::Cache::pkgcache "";
+Dir::Cache::srcpkgcache "";
+Dir::Log "{scratch}/log";
+APT::Sandbox::User "root";
+APT::Keep-Downloaded-Packages "true";
+Binary::apt-get::APT::Keep-Downloaded-Packages "true";
+Acquire::Languages "none";
+Acquire::Retries "3";
+"#
+    )
+}
+
+fn write_wrappers(part: &Path, root: &Path) -> Result<()> {
+    let triplet = only_child(&root.join("usr/lib"), |name| name.contains("-linux-"))?;
+    let ruby = only_child(&root.join("usr/lib/ruby"), |name| {
+        name.starts_with(|first: char| first.is_ascii_digit())
+    })?;
+    let head = format!(
+        r#"#!/bin/sh
+# Runs a Debian program from the folder it was unpacked into.
+bin=$(dirname "$(readlink -f "$0")")
+root=${{bin%/bin}}/root
+export LD_LIBRARY_PATH="$root/usr/lib/{triplet}:$root/lib/{triplet}"
+"#
+    );
+    let puppet = format!(
+        r#"lib="$root/usr/lib"
+export RUBYLIB="$lib/ruby/vendor_ruby:$lib/{triplet}/ruby/vendor_ruby/{ruby}:$lib/ruby/{ruby}:$lib/{triplet}/ruby/{ruby}"
+export GEM_HOME="$lib/ruby/gems/{ruby}"
+export GEM_PATH="$root/usr/share/rubygems-integration/all:$GEM_HOME"
+export PATH="$root/usr/bin:$PATH"
+unset RUBYOPT BUNDLE_GEMFILE
+exec "$root/usr/bin/ruby" "$root/usr/bin/puppet" "$@"
+"#
+    );
+    let openssl = format!(
+        r#"export OPENSSL_CONF="${{OPENSSL_CONF:-$root/etc/ssl/openssl.cnf}}"
+export OPENSSL_MODULES="$root/usr/lib/{triplet}/ossl-modules"
+exec "$root/usr/bin/openssl" "$@"
+"#
+    );
+    fs::create_dir(part.join("bin"))?;
+    for (name, body) in [("puppet", puppet), ("openssl", openssl)] {
+        let path = part.join("bin").join(name);
+        fs::write(&path, format!("{head}{body}"))?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+    }
+    Ok(())
+}
+
+/// The programs start and are what the tests were written for. Even `--version` makes the agent create
+/// its configuration folder, `/etc/puppet` for root, unless it is told another.
+fn check(part: &Path, scratch: &Path) -> Result<()> {
+    let puppet = |arguments: &[&str]| {
+        let mut command = Command::new(part.join("bin/puppet"));
+        command.args(arguments);
+        for folder in ["--confdir", "--vardir", "--codedir", "--logdir", "--rundir"] {
+            command.arg(folder).arg(scratch.join("puppet"));
+        }
+        quietly(&mut command)
+    };
+    let version = puppet(&["--version"])?;
+    ensure!(
+        version.starts_with(PUPPET_VERSION),
+        "the tests want Puppet {PUPPET_VERSION}x (Debian 12), apt offered {}",
+        version.trim()
+    );
+    let help = puppet(&["ssl", "--help"])?;
+    ensure!(
+        help.contains("bootstrap"),
+        "`puppet ssl --help` does not name bootstrap"
+    );
+    let version = quietly(Command::new(part.join("bin/openssl")).arg("version"))?;
+    ensure!(
+        version.starts_with("OpenSSL 3."),
+        "the tests want OpenSSL 3, apt offered {}",
+        version.trim()
+    );
+    Ok(())
+}
+
+fn only_child(folder: &Path, fits: impl Fn(&str) -> bool) -> Result<String> {
+    let mut found = Vec::new();
+    for entry in
+        fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?
+    {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if fits(&name) {
+            found.push(name);
+        }
+    }
+    match <[String; 1]>::try_from(found) {
+        Ok([name]) => Ok(name),
+        Err(found) => bail!(
+            "{}: expected one such folder, found {found:?}",
+            folder.display()
+        ),
+    }
+}
+
+/// `libaudit1_1%3a3.0.9-1_amd64.deb` is the package `libaudit1`.
+fn package_name(archive: &Path) -> Result<String> {
+    let file = file_name(archive)?;
+    let (name, _) = file
+        .split_once('_')
+        .with_context(|| format!("{file} is not the name of a package archive"))?;
+    Ok(name.to_owned())
+}
+
+fn file_name(archive: &Path) -> Result<String> {
+    let name = archive
+        .file_name()
+        .with_context(|| format!("{} has no file name", archive.display()))?;
+    Ok(name.to_string_lossy().into_owned())
+}
+
+/// The machine has a C library, and a second one would not fit its loader; the others are for
+/// installation scripts, which do not run.
+fn left_out(package: &str) -> bool {
+    const NAMES: &[&str] = &[
+        "adduser",
+        "ca-certificates",
+        "debconf",
+        "dpkg",
+        "init-system-helpers",
+        "libc6",
+        "libdb5.3",
+        "passwd",
+        "perl",
+        "tar",
+        "usrmerge",
+    ];
+    const PREFIXES: &[&str] = &[
+        "libaudit", "libpam", "libperl", "libsem", "libsepol", "perl-",
+    ];
+    NAMES.contains(&package)
+        || PREFIXES.iter().any(|prefix| package.starts_with(prefix))
+        || package.ends_with("-perl")
+}
+
+const PART: &str = "debian";
+const PACKAGES: &[&str] = &["puppet-agent", "openssl"];
+const PUPPET_VERSION: &str = "7.23.";
+
+/// Counts up when this file changes what it makes.
+const RECIPE: &str = "debian: puppet-agent 7.23, openssl 3; layout 1\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_package_is_the_part_before_the_version() {
+        let archive = Path::new("archives/libaudit1_1%3a3.0.9-1_amd64.deb");
+        assert_eq!(package_name(archive).unwrap(), "libaudit1");
+        assert!(package_name(Path::new("lock")).is_err());
+    }
+
+    #[test]
+    fn keeps_what_puppet_loads_and_leaves_out_the_c_library() {
+        for kept in [
+            "libruby3.1",
+            "libssl3",
+            "ruby-semantic-puppet",
+            "puppet-agent",
+            "libcrypt1",
+        ] {
+            assert!(!left_out(kept), "{kept}");
+        }
+        for dropped in ["libc6", "perl-base", "libtext-glob-perl", "dpkg"] {
+            assert!(left_out(dropped), "{dropped}");
+        }
+    }
+
+    #[test]
+    fn apt_writes_only_below_the_scratch_folder() {
+        let configuration = apt_configuration(Path::new("/scratch"));
+        let folders: Vec<&str> = configuration
+            .lines()
+            .filter(|line| line.starts_with("Dir::"))
+            .filter_map(|line| line.split('"').nth(1))
+            .filter(|value| !value.is_empty())
+            .collect();
+        assert_eq!(folders.len(), 6);
+        assert!(
+            folders.iter().all(|folder| folder.starts_with("/scratch")),
+            "{folders:?}"
+        );
+    }
+}

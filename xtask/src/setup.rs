@@ -1,0 +1,89 @@
+//! What the tests need and `cargo` does not bring: the Puppet agent, `openssl`, `kubectl`, cargo-deny.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+
+use anyhow::{Result, anyhow};
+
+use crate::cache::{Builder, Cache};
+use crate::{debian, deny, invocation, kubectl};
+
+/// Where the programs are; an error where one could not be had.
+pub(crate) struct Counterparts {
+    pub(crate) debian: Result<PathBuf>,
+    pub(crate) kubectl: Result<PathBuf>,
+    pub(crate) deny: Result<PathBuf>,
+}
+
+/// `cargo xtask setup`.
+pub(crate) fn run() -> Result<ExitCode> {
+    let cache = Cache::of_the_user()?;
+    let (counterparts, ()) = Counterparts::gather(&cache.builder()?, || ());
+    println!("puppet: {}", place(&counterparts.puppet()));
+    println!("openssl: {}", place(&counterparts.openssl()));
+    println!("kubectl: {}", place(&counterparts.kubectl()));
+    println!("cargo-deny: {}", place(&counterparts.deny.as_deref().ok()));
+    let faults = counterparts.faults();
+    for fault in &faults {
+        eprintln!("error: {fault:#}");
+    }
+    Ok(if faults.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+impl Counterparts {
+    /// Builds the slow parts at low priority while `meanwhile` (a compilation, say) runs.
+    pub(crate) fn gather<T>(builder: &Builder<'_>, meanwhile: impl FnOnce() -> T) -> (Self, T) {
+        thread::scope(|scope| {
+            let slow = scope.spawn(|| (kubectl::ensure(builder), deny::ensure(builder)));
+            let debian = debian::ensure(builder);
+            let other = meanwhile();
+            let (kubectl, deny) = slow.join().unwrap_or_else(|_| {
+                let fault = || {
+                    Err(anyhow!(
+                        "the thread that builds kubectl and cargo-deny panicked"
+                    ))
+                };
+                (fault(), fault())
+            });
+            let counterparts = Self {
+                debian,
+                kubectl,
+                deny,
+            };
+            (counterparts, other)
+        })
+    }
+
+    pub(crate) fn puppet(&self) -> Option<PathBuf> {
+        Some(self.debian.as_ref().ok()?.join("bin/puppet"))
+    }
+
+    /// The machine's own, else Debian's from the cache folder.
+    pub(crate) fn openssl(&self) -> Option<PathBuf> {
+        invocation::on_path("openssl")
+            .or_else(|| Some(self.debian.as_ref().ok()?.join("bin/openssl")))
+    }
+
+    pub(crate) fn kubectl(&self) -> Option<PathBuf> {
+        Some(self.kubectl.as_ref().ok()?.join("kubectl"))
+    }
+
+    pub(crate) fn faults(&self) -> Vec<&anyhow::Error> {
+        [&self.debian, &self.kubectl, &self.deny]
+            .into_iter()
+            .filter_map(|part| part.as_ref().err())
+            .collect()
+    }
+}
+
+fn place(program: &Option<impl AsRef<Path>>) -> String {
+    match program {
+        Some(path) => path.as_ref().display().to_string(),
+        None => "missing".to_owned(),
+    }
+}
