@@ -1,0 +1,216 @@
+//! What is being asked for, by whom, for which signer.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+
+use countersign_pki::{CheckedCsr, UnixTime};
+use serde::{Deserialize, Serialize};
+
+/// One request as the rules see it.
+pub struct Request<'a> {
+    /// The verified PKCS#10 message.
+    pub csr: &'a CheckedCsr,
+    /// The name under which the door knows the request.
+    pub key: &'a str,
+    /// The door's name; rules may compare it, nothing here gives it a meaning.
+    pub door: &'a str,
+    /// The signer that shall issue.
+    pub signer: &'a SignerName,
+    /// Who sent it.
+    pub requester: &'a Requester,
+    /// What the sender asked for beside the PKCS#10 message.
+    pub wishes: &'a Wishes,
+    /// When it arrived.
+    pub at: UnixTime,
+}
+
+/// The authenticated sender of a request or of an administrative call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Requester {
+    /// Who it is.
+    pub identity: Identity,
+    /// The address the connection came from; absent for acts on the authority's own machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<IpAddr>,
+}
+
+impl Requester {
+    /// A sender who showed no credentials.
+    pub fn anonymous(source: Option<IpAddr>) -> Self {
+        Self {
+            identity: Identity::Anonymous,
+            source,
+        }
+    }
+
+    /// The authority itself, acting on its own machine.
+    pub fn authority() -> Self {
+        Self {
+            identity: Identity::Authority,
+            source: None,
+        }
+    }
+}
+
+impl fmt::Display for Requester {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.identity {
+            Identity::Anonymous => write!(f, "anonymous")?,
+            Identity::Authority => write!(f, "the authority itself")?,
+            Identity::Certname { certname } => write!(f, "{certname}")?,
+            Identity::User { username, .. } => write!(f, "{username}")?,
+        }
+        match self.source {
+            Some(address) => write!(f, " from {address}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// How a sender proved who it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "camelCase")]
+pub enum Identity {
+    /// Not at all.
+    Anonymous,
+    /// The authority acting for itself (first start).
+    Authority,
+    /// By a client certificate that carries this name.
+    Certname {
+        /// The certificate's common name.
+        certname: String,
+    },
+    /// As a user with groups.
+    User {
+        /// User name.
+        username: String,
+        /// Groups, in the order they were proven.
+        groups: Vec<String>,
+        /// Stable identifier, if the credentials carry one.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        uid: String,
+        /// Further facts about the user.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        extra: BTreeMap<String, Vec<String>>,
+    },
+}
+
+/// What the sender asked for beside the PKCS#10 message.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wishes {
+    /// Key usages by name, for example `client auth`; empty where the door has no such wish.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub usages: Vec<String>,
+    /// Requested lifetime.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expiration_seconds: Option<u64>,
+}
+
+/// The name of a signer, `domain/path`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SignerName(String);
+
+impl SignerName {
+    /// Checks the form `domain/path`: a lower-case DNS domain of at least two labels, one slash, a
+    /// path of lower-case DNS subdomain characters.
+    pub fn parse(name: &str) -> Result<Self, SignerNameFault> {
+        if name.len() > MAX_SIGNER_NAME {
+            return Err(SignerNameFault::TooLong);
+        }
+        let (domain, path) = name.split_once('/').ok_or(SignerNameFault::NoSlash)?;
+        if path.contains('/') {
+            return Err(SignerNameFault::NoSlash);
+        }
+        if domain.split('.').count() < 2 || !domain.split('.').all(is_dns_label) {
+            return Err(SignerNameFault::BadDomain);
+        }
+        if !path.split('.').all(is_dns_label) {
+            return Err(SignerNameFault::BadPath);
+        }
+        Ok(Self(name.to_owned()))
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for SignerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for SignerName {
+    type Error = SignerNameFault;
+
+    fn try_from(name: String) -> Result<Self, SignerNameFault> {
+        Self::parse(&name)
+    }
+}
+
+impl From<SignerName> for String {
+    fn from(name: SignerName) -> Self {
+        name.0
+    }
+}
+
+/// Why a text is not a signer's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SignerNameFault {
+    /// Longer than any legal name.
+    #[error("a signer name has at most {MAX_SIGNER_NAME} bytes")]
+    TooLong,
+    /// Not exactly one slash.
+    #[error("a signer name has the form domain/path with exactly one slash")]
+    NoSlash,
+    /// The part before the slash is no domain.
+    #[error("the part before the slash must be a lower-case DNS domain of at least two labels")]
+    BadDomain,
+    /// The part after the slash has other characters.
+    #[error("the part after the slash must consist of lower-case letters, digits, '-' and '.'")]
+    BadPath,
+}
+
+fn is_dns_label(label: &str) -> bool {
+    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    label.len() <= 63
+        && label.starts_with(legal)
+        && label.ends_with(legal)
+        && label.chars().all(|c| legal(c) || c == '-')
+}
+
+/// 253 bytes of domain, a slash, 253 and 63 of path with a dot: the bound Kubernetes has.
+const MAX_SIGNER_NAME: usize = 571;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signer_names_follow_domain_slash_path() {
+        for good in [
+            "example.com/vpn",
+            "kubernetes.io/kube-apiserver-client",
+            "a.b/c.d-e",
+        ] {
+            assert!(SignerName::parse(good).is_ok(), "{good}");
+        }
+        for (bad, fault) in [
+            ("", SignerNameFault::NoSlash),
+            ("example.com", SignerNameFault::NoSlash),
+            ("example.com/a/b", SignerNameFault::NoSlash),
+            ("example/a", SignerNameFault::BadDomain),
+            ("Example.com/a", SignerNameFault::BadDomain),
+            ("example..com/a", SignerNameFault::BadDomain),
+            ("example.com/", SignerNameFault::BadPath),
+            ("example.com/A", SignerNameFault::BadPath),
+            ("example.com/a b", SignerNameFault::BadPath),
+        ] {
+            assert_eq!(SignerName::parse(bad), Err(fault), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Decisions as tables.
+#![expect(clippy::unwrap_used, reason = "a test that cannot set up its request fails")]
+
+use std::collections::BTreeSet;
+
+use countersign_pki::{CheckedCsr, CsrLimits, UnixTime};
+use countersign_policy::{
+    Approval, Deciding, Effect, Evidence, Finding, Identity, Outcome, PersonDecision,
+    PersonVerdict, Policy, Query, Request, Requester, Rule, RuleKind, SignerName, Verdict, Wishes,
+    decide,
+};
+use countersign_testkit::csr::CsrBuilder;
+use countersign_testkit::keys;
+
+const NOW: UnixTime = UnixTime(1_800_000_000);
+
+fn signer(name: &str) -> SignerName {
+    SignerName::parse(name).unwrap()
+}
+
+fn policy(rules: &[(&str, &str)], reserved: &[&str]) -> Policy {
+    Policy {
+        generation: 7,
+        rules: rules
+            .iter()
+            .map(|(name, signer_name)| Rule {
+                name: (*name).to_owned(),
+                signers: vec![signer(signer_name)],
+                kind: RuleKind::Always,
+            })
+            .collect(),
+        reserved_names: reserved.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>(),
+    }
+}
+
+fn csr(build: CsrBuilder) -> CheckedCsr {
+    CheckedCsr::check(&build.sign(keys::p256_a()), &CsrLimits::STANDARD).unwrap()
+}
+
+fn outcome(policy: &Policy, csr: &CheckedCsr, key: &str, evidence: &Evidence) -> Outcome {
+    let request = Request {
+        csr,
+        key,
+        door: "test",
+        signer: &signer("example.com/agents"),
+        requester: &Requester::anonymous(None),
+        wishes: &Wishes::default(),
+        at: NOW,
+    };
+    decide(policy, &request, evidence, NOW)
+}
+
+fn nobody() -> Evidence {
+    Evidence::none().with_person(None)
+}
+
+fn person(verdict: PersonVerdict) -> Evidence {
+    let actor =
+        Requester { identity: Identity::Certname { certname: "admin".to_owned() }, source: None };
+    Evidence::none().with_person(Some(PersonDecision { verdict, actor, at: NOW, reason: "known".to_owned() }))
+}
+
+#[test]
+fn deny_by_default() {
+    let request = csr(CsrBuilder::new("web01"));
+    for (case, policy) in [
+        ("no policy at all", Policy::default()),
+        ("rules for another signer only", policy(&[("other", "example.com/other")], &[])),
+    ] {
+        match outcome(&policy, &request, "web01", &nobody()) {
+            Outcome::Done(Verdict::Pending(explanation)) => {
+                assert_eq!(explanation.effect, Effect::Pending, "{case}");
+                assert_eq!(explanation.steps, [], "{case}");
+            }
+            other => panic!("{case}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_first_rule_that_matches_decides_and_is_named() {
+    let policy =
+        policy(&[("other", "example.com/other"), ("first", "example.com/agents"), ("second", "example.com/agents")], &[]);
+    let request = csr(CsrBuilder::new("web01"));
+    let Outcome::Done(Verdict::Approve(approval)) = outcome(&policy, &request, "web01", &nobody()) else {
+        panic!("not approved");
+    };
+    let explanation = approval.explanation();
+    assert_eq!(explanation.by, Some(Deciding::Rule { name: "first".to_owned() }));
+    assert_eq!(explanation.generation, 7);
+    assert_eq!(explanation.at, NOW);
+    assert_eq!(explanation.steps.len(), 1);
+}
+
+#[test]
+fn no_rule_approves_the_authoritys_own_names() {
+    let policy = policy(&[("all", "example.com/agents")], &["ca.example.com", "admin"]);
+    for (case, key, build) in [
+        ("by key", "ca.example.com", CsrBuilder::new("x")),
+        ("by common name", "x", CsrBuilder::new("ca.example.com")),
+        ("by common name in another case", "x", CsrBuilder::new("CA.Example.com")),
+        ("by alternative name", "x", CsrBuilder::new("x").dns("ca.example.com")),
+        ("with a final dot", "x", CsrBuilder::new("x").dns("admin.")),
+    ] {
+        match outcome(&policy, &csr(build), key, &nobody()) {
+            Outcome::Done(Verdict::Pending(explanation)) => {
+                assert_eq!(explanation.steps[0].finding, Finding::Mismatch, "{case}");
+            }
+            other => panic!("{case}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_persons_word_settles_it_whatever_the_rules_say() {
+    let request = csr(CsrBuilder::new("ca.example.com"));
+    for rules in [&[][..], &[("all", "example.com/agents")][..]] {
+        let policy = policy(rules, &["ca.example.com"]);
+        let approved = outcome(&policy, &request, "ca.example.com", &person(PersonVerdict::Approve));
+        assert!(matches!(approved, Outcome::Done(Verdict::Approve(_))), "{approved:?}");
+        let denied = outcome(&policy, &request, "ca.example.com", &person(PersonVerdict::Deny));
+        assert!(matches!(denied, Outcome::Done(Verdict::Deny(_))), "{denied:?}");
+    }
+}
+
+#[test]
+fn it_asks_for_what_it_lacks_and_only_then() {
+    let request = csr(CsrBuilder::new("web01"));
+    let asked = outcome(&Policy::default(), &request, "web01", &Evidence::none());
+    assert!(matches!(&asked, Outcome::Need(queries) if *queries == [Query::Person]), "{asked:?}");
+    let all = policy(&[("all", "example.com/agents")], &[]);
+    let settled = outcome(&all, &request, "web01", &Evidence::none());
+    assert!(matches!(settled, Outcome::Done(Verdict::Approve(_))), "{settled:?}");
+}
+
+#[test]
+fn an_approval_is_taken_up_again_only_from_an_approving_record() {
+    let request = csr(CsrBuilder::new("web01"));
+    let all = policy(&[("all", "example.com/agents")], &[]);
+    let Outcome::Done(Verdict::Approve(approval)) = outcome(&all, &request, "web01", &nobody()) else {
+        panic!("not approved");
+    };
+    let stored = serde_json::to_string(approval.explanation()).unwrap();
+    let read: countersign_policy::Explanation = serde_json::from_str(&stored).unwrap();
+    assert_eq!(&read, approval.explanation());
+    assert!(Approval::from_recorded_decision(read).is_some());
+
+    for evidence in [nobody(), person(PersonVerdict::Deny)] {
+        match outcome(&Policy::default(), &request, "web01", &evidence) {
+            Outcome::Done(Verdict::Pending(explanation) | Verdict::Deny(explanation)) => {
+                assert!(Approval::from_recorded_decision(explanation).is_none());
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
