@@ -1,0 +1,306 @@
+//! The authority: what it is made of, how it starts, what it answers.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use countersign_pki::{Serial, UnixTime, verify};
+use countersign_policy::{Policy, SignerName};
+
+use crate::clock::{Clock, Entropy};
+use crate::faults::Broken;
+use crate::issuance::Draft;
+use crate::issuer::{Issuer, IssuerId};
+use crate::keystore::{KeyStore, SignFault, Signature};
+use crate::model::{AuditEntry, Door, LedgerEntry, Owner, RequestId, RequestRecord, Revision};
+use crate::profile::ProfileFault;
+use crate::revocation::Revocations;
+use crate::signer::Signer;
+use crate::store::{Changed, Past, RequestFilter, Store, StoreFault};
+
+/// The engine. Cheap to clone: every clone is the same authority.
+#[derive(Clone)]
+pub struct Authority {
+    pub(crate) core: Arc<Core>,
+}
+
+/// What an authority is made of.
+pub struct AuthorityConfig {
+    /// Where it keeps what it acknowledged.
+    pub store: Arc<dyn Store>,
+    /// Where its keys are.
+    pub keys: Arc<dyn KeyStore>,
+    /// Its clock.
+    pub clock: Arc<dyn Clock>,
+    /// Its randomness.
+    pub entropy: Arc<dyn Entropy>,
+    /// Its issuers.
+    pub issuers: Vec<Issuer>,
+    /// Its signers; each names one of the issuers.
+    pub signers: Vec<Signer>,
+    /// Its policy.
+    pub policy: Policy,
+    /// Its limits.
+    pub limits: Limits,
+}
+
+/// Durations and amounts.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// How long an intent belongs to its owner alone.
+    pub lease_seconds: u64,
+    /// One of so many signatures of an in-process EC or Ed25519 key is verified before release; 1: all.
+    pub verify_one_in: u64,
+    /// How long a CRL may be relied on.
+    pub crl_lifetime_seconds: u64,
+    /// A CRL older than this is made anew.
+    pub crl_refresh_seconds: u64,
+}
+
+impl Limits {
+    /// What fits a Puppet fleet: agents of version 7 never refresh a CRL they have, so it is long-lived;
+    /// it is made anew daily all the same.
+    pub const STANDARD: Self = Self {
+        lease_seconds: 30,
+        verify_one_in: 256,
+        crl_lifetime_seconds: 5 * 365 * 86_400,
+        crl_refresh_seconds: 86_400,
+    };
+}
+
+pub(crate) struct Core {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) keys: Arc<dyn KeyStore>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) entropy: Arc<dyn Entropy>,
+    pub(crate) issuers: BTreeMap<IssuerId, Issuer>,
+    pub(crate) signers: BTreeMap<SignerName, Signer>,
+    pub(crate) policy: ArcSwap<Policy>,
+    pub(crate) limits: Limits,
+    pub(crate) owner: Owner,
+    pub(crate) revocations: BTreeMap<IssuerId, Revocations>,
+    in_flight: Mutex<HashSet<(IssuerId, Serial)>>,
+    signatures: AtomicU64,
+}
+
+impl Authority {
+    /// Loads revocations, publishes CRLs that lack something, and finishes or voids what an earlier
+    /// process left between intent and record. When this returns, the authority may serve.
+    pub async fn start(config: AuthorityConfig) -> Result<Self, Broken> {
+        let mut id = [0u8; 8];
+        config.entropy.fill(&mut id)?;
+        let revocations = config
+            .issuers
+            .iter()
+            .map(|i| (i.id().clone(), Revocations::default()))
+            .collect();
+        let core = Arc::new(Core {
+            store: config.store,
+            keys: config.keys,
+            clock: config.clock,
+            entropy: config.entropy,
+            issuers: config
+                .issuers
+                .into_iter()
+                .map(|i| (i.id().clone(), i))
+                .collect(),
+            signers: config
+                .signers
+                .into_iter()
+                .map(|s| (s.name.clone(), s))
+                .collect(),
+            policy: ArcSwap::from_pointee(config.policy),
+            limits: config.limits,
+            owner: Owner(format!("{:016x}", u64::from_be_bytes(id))),
+            revocations,
+            in_flight: Mutex::new(HashSet::new()),
+            signatures: AtomicU64::new(0),
+        });
+        core.load_revocations().await?;
+        let authority = Self { core };
+        authority.recover().await?;
+        Ok(authority)
+    }
+
+    /// An issuer by name.
+    pub fn issuer(&self, id: &IssuerId) -> Option<&Issuer> {
+        self.core.issuers.get(id)
+    }
+
+    /// Every issuer.
+    pub fn issuers(&self) -> impl Iterator<Item = &Issuer> {
+        self.core.issuers.values()
+    }
+
+    /// A signer by name.
+    pub fn signer(&self, name: &SignerName) -> Option<&Signer> {
+        self.core.signers.get(name)
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> Arc<Policy> {
+        self.core.policy.load_full()
+    }
+
+    /// Puts a new policy in force for requests decided from now on.
+    pub fn set_policy(&self, policy: Policy) {
+        self.core.policy.store(Arc::new(policy));
+    }
+
+    /// The authority's time.
+    pub fn now(&self) -> UnixTime {
+        self.core.clock.now()
+    }
+
+    /// Random bytes, for names that a door makes up.
+    pub fn random(&self, bytes: &mut [u8]) -> Result<(), Broken> {
+        Ok(self.core.entropy.fill(bytes)?)
+    }
+
+    /// The request that occupies a name at a door; else, if `past` allows, the newest that did.
+    pub async fn request_at(
+        &self,
+        door: &Door,
+        key: &str,
+        past: Past,
+    ) -> Result<Option<RequestRecord>, StoreFault> {
+        self.core.store.request_at(door, key, past).await
+    }
+
+    /// A request by identity.
+    pub async fn request(&self, id: RequestId) -> Result<Option<RequestRecord>, StoreFault> {
+        self.core.store.request(id).await
+    }
+
+    /// A page of requests.
+    pub async fn requests(&self, filter: RequestFilter) -> Result<Vec<RequestRecord>, StoreFault> {
+        self.core.store.requests(filter).await
+    }
+
+    /// Why the signer of a request could not sign it as things stand.
+    pub fn unsignable(&self, record: &RequestRecord) -> Option<ProfileFault> {
+        let csr = countersign_pki::CheckedCsr::trusted_from_store(&record.csr_der).ok()?;
+        let signer = self.core.signers.get(&record.signer)?;
+        signer
+            .profile
+            .examine(&csr, &record.key, &record.wishes)
+            .err()
+    }
+
+    /// A ledger entry.
+    pub async fn certificate(
+        &self,
+        issuer: &IssuerId,
+        serial: &Serial,
+    ) -> Result<Option<LedgerEntry>, StoreFault> {
+        self.core.store.certificate(issuer, serial).await
+    }
+
+    /// The newest certificate of a name.
+    pub async fn newest_certificate(
+        &self,
+        issuer: &IssuerId,
+        name: &str,
+    ) -> Result<Option<LedgerEntry>, StoreFault> {
+        self.core.store.newest_certificate(issuer, name).await
+    }
+
+    /// The newest certificate of each name, names in order after `after`.
+    pub async fn newest_certificates(
+        &self,
+        issuer: &IssuerId,
+        after: Option<String>,
+        limit: usize,
+    ) -> Result<Vec<LedgerEntry>, StoreFault> {
+        self.core
+            .store
+            .newest_certificates(issuer, after, limit)
+            .await
+    }
+
+    /// The change feed.
+    pub async fn changes(&self, since: Revision, limit: usize) -> Result<Vec<Changed>, StoreFault> {
+        self.core.store.changes(since, limit).await
+    }
+
+    /// The revision of the last commit.
+    pub fn revision(&self) -> Revision {
+        *self.core.store.revisions().borrow()
+    }
+
+    /// Audit entries after `since`.
+    pub async fn audit(
+        &self,
+        since: Revision,
+        limit: usize,
+    ) -> Result<Vec<(Revision, AuditEntry)>, StoreFault> {
+        self.core.store.audit(since, limit).await
+    }
+}
+
+impl Core {
+    pub(crate) fn issuer(&self, id: &IssuerId) -> Result<&Issuer, Broken> {
+        let unknown = || SignFault::UnknownIssuer { issuer: id.clone() };
+        Ok(self.issuers.get(id).ok_or_else(unknown)?)
+    }
+
+    pub(crate) fn new_request_id(&self, now: UnixTime) -> Result<RequestId, Broken> {
+        let mut random = [0u8; 10];
+        self.entropy.fill(&mut random)?;
+        Ok(RequestId::new(now, random))
+    }
+
+    pub(crate) fn new_serial(&self) -> Result<Serial, Broken> {
+        let mut random = [0u8; 16];
+        self.entropy.fill(&mut random)?;
+        Ok(Serial::random_from(random))
+    }
+
+    /// A signature by the issuer's key, verified before release where that is due.
+    pub(crate) async fn sign(&self, id: &IssuerId, message: &[u8]) -> Result<Signature, Broken> {
+        let signature = self.keys.sign(id, message.to_vec()).await?;
+        let count = self.signatures.fetch_add(1, Ordering::Relaxed);
+        if self.keys.verify_each(id) || count.is_multiple_of(self.limits.verify_one_in.max(1)) {
+            let issuer = self.issuer(id)?;
+            let spki = issuer.certificate().spki_der();
+            verify(issuer.algorithm(), spki, message, &signature.0)
+                .map_err(|_| SignFault::Unverifiable { issuer: id.clone() })?;
+        }
+        Ok(signature)
+    }
+
+    /// Marks an intent as being worked on, until the guard is dropped.
+    pub(crate) fn in_flight(&self, draft: &Draft) -> InFlight<'_> {
+        let key = (draft.intent().issuer.clone(), draft.intent().serial);
+        self.in_flight
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(key.clone());
+        InFlight { core: self, key }
+    }
+
+    pub(crate) fn is_in_flight(&self, issuer: &IssuerId, serial: &Serial) -> bool {
+        let key = (issuer.clone(), *serial);
+        self.in_flight
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(&key)
+    }
+}
+
+/// Somebody is working on the intent; recovery leaves it alone.
+pub(crate) struct InFlight<'a> {
+    core: &'a Core,
+    key: (IssuerId, Serial),
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.core
+            .in_flight
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&self.key);
+    }
+}

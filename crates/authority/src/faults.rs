@@ -1,0 +1,127 @@
+//! Why the engine did not do what it was asked. Every refusal leaves the store as it was.
+
+use crate::clock::EntropyFault;
+use crate::issuer::IssuerId;
+use crate::keystore::SignFault;
+use crate::lifecycle::Duplicate;
+use crate::model::{RequestId, RequestState};
+use crate::profile::{DraftFault, ProfileFault};
+use crate::store::StoreFault;
+
+/// Why a request was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum SubmitFault {
+    /// Its name is taken.
+    #[error("{key} already has a {duplicate} certificate")]
+    Duplicate {
+        /// The name.
+        key: String,
+        /// By what.
+        duplicate: Duplicate,
+    },
+    /// A person denied this name and key before.
+    #[error("{key} was denied (request {id})")]
+    Denied {
+        /// The name.
+        key: String,
+        /// The request that was denied.
+        id: RequestId,
+    },
+    /// It could not be carried through.
+    #[error(transparent)]
+    Broken(#[from] Broken),
+}
+
+/// Why an approval, denial or deletion was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum ActFault {
+    /// No such request.
+    #[error("there is no request {key} at the {door} door")]
+    NotFound {
+        /// The door.
+        door: String,
+        /// The name.
+        key: String,
+    },
+    /// It is not waiting for a decision.
+    #[error("request {key} is {} already", .state.word())]
+    AlreadyDecided {
+        /// The name.
+        key: String,
+        /// Where it stands.
+        state: RequestState,
+    },
+    /// Somebody changed it meanwhile.
+    #[error("request {key} was changed meanwhile; look at it again")]
+    Conflict {
+        /// The name.
+        key: String,
+    },
+    /// The signer could never sign it.
+    #[error("request {key} cannot be signed: {fault}")]
+    Unsignable {
+        /// The name.
+        key: String,
+        /// Why.
+        fault: ProfileFault,
+    },
+    /// It could not be carried through.
+    #[error(transparent)]
+    Broken(#[from] Broken),
+}
+
+/// Why nothing was revoked.
+#[derive(Debug, thiserror::Error)]
+pub enum RevokeFault {
+    /// No such certificate.
+    #[error("issuer {issuer} has no certificate for {name}")]
+    NoCertificate {
+        /// Whose.
+        issuer: IssuerId,
+        /// The name or serial asked for.
+        name: String,
+    },
+    /// No such issuer.
+    #[error("there is no issuer {issuer}")]
+    UnknownIssuer {
+        /// The name.
+        issuer: IssuerId,
+    },
+    /// It could not be carried through.
+    #[error(transparent)]
+    Broken(#[from] Broken),
+}
+
+/// The machinery failed: the store, a key, the random source. Nothing was decided, nobody approved.
+#[derive(Debug, thiserror::Error)]
+pub enum Broken {
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreFault),
+    /// The key.
+    #[error(transparent)]
+    Sign(#[from] SignFault),
+    /// The draft.
+    #[error(transparent)]
+    Draft(#[from] DraftFault),
+    /// Randomness.
+    #[error(transparent)]
+    Entropy(#[from] EntropyFault),
+    /// The encoding of a certificate or CRL.
+    #[error(transparent)]
+    Encode(#[from] countersign_pki::EncodeFault),
+    /// A stored request that cannot be read.
+    #[error("the stored request {id} cannot be read")]
+    StoredRequest {
+        /// Which.
+        id: RequestId,
+        /// Why.
+        source: countersign_pki::CsrFault,
+    },
+    /// The same thing was changed by others again and again.
+    #[error("too many others changed the same thing at once; try again")]
+    Contended,
+    /// The task that carried it through was cut short.
+    #[error("the authority is shutting down")]
+    ShuttingDown,
+}

@@ -1,0 +1,122 @@
+//! The line from draft to certificate, as types.
+//!
+//! `Draft` → (intent durable) → [`Intended`] → (key) → [`Sealed`] → (record durable) → [`Issued`]. None
+//! of them is `Clone`; the two constructors named `after_durable_commit` are the places to audit.
+
+use countersign_pki::{EncodeFault, SignatureAlgorithm, seal};
+
+use crate::keystore::Signature;
+use crate::model::Intent;
+use crate::store::Write;
+
+/// What is about to be signed, and the intent that says so.
+#[derive(Debug)]
+pub struct Draft {
+    intent: Intent,
+    to_be_signed: Vec<u8>,
+    algorithm: SignatureAlgorithm,
+}
+
+impl Draft {
+    pub(crate) fn new(
+        intent: Intent,
+        to_be_signed: Vec<u8>,
+        algorithm: SignatureAlgorithm,
+    ) -> Self {
+        Self {
+            intent,
+            to_be_signed,
+            algorithm,
+        }
+    }
+
+    /// The intent to be stored.
+    pub fn intent(&self) -> &Intent {
+        &self.intent
+    }
+}
+
+/// A draft whose intent is on disk: now the key may be used.
+#[derive(Debug)]
+pub struct Intended(Draft);
+
+impl Intended {
+    /// To be called only when the commit that holds the draft's intent was acknowledged.
+    pub fn after_durable_commit(draft: Draft) -> Self {
+        Self(draft)
+    }
+
+    /// The intent on record.
+    pub fn intent(&self) -> &Intent {
+        &self.0.intent
+    }
+
+    /// The algorithm the signature must have.
+    pub fn algorithm(&self) -> SignatureAlgorithm {
+        self.0.algorithm
+    }
+
+    /// What the key signs.
+    pub fn to_be_signed(&self) -> &[u8] {
+        &self.0.to_be_signed
+    }
+
+    /// Joins draft and signature.
+    pub fn seal(self, signature: &Signature) -> Result<Sealed, EncodeFault> {
+        let der = seal(&self.0.to_be_signed, self.0.algorithm, &signature.0)?;
+        Ok(Sealed {
+            intent: self.0.intent,
+            der,
+        })
+    }
+}
+
+/// A certificate that exists but is not on record: nobody may see it.
+#[derive(Debug)]
+pub struct Sealed {
+    intent: Intent,
+    der: Vec<u8>,
+}
+
+impl Sealed {
+    /// The intent it completes.
+    pub fn intent(&self) -> &Intent {
+        &self.intent
+    }
+
+    /// The write that puts it on record.
+    pub(crate) fn record(&self) -> Write {
+        Write::Record {
+            issuer: self.intent.issuer.clone(),
+            serial: self.intent.serial,
+            der: self.der.clone(),
+        }
+    }
+}
+
+/// A certificate on record: now it may be shown.
+#[derive(Debug)]
+pub struct Issued {
+    intent: Intent,
+    der: Vec<u8>,
+}
+
+impl Issued {
+    /// To be called only when the commit that records the certificate was acknowledged.
+    pub fn after_durable_commit(sealed: Sealed) -> Self {
+        Self {
+            intent: sealed.intent,
+            der: sealed.der,
+        }
+    }
+
+    /// The intent it completed: issuer, serial, name, validity.
+    pub fn intent(&self) -> &Intent {
+        &self.intent
+    }
+
+    /// The certificate.
+    pub fn der(&self) -> &[u8] {
+        &self.der
+    }
+}

@@ -1,0 +1,145 @@
+//! Issuers: a CA certificate chain, and the facts about it that issuing needs.
+
+use std::borrow::Borrow;
+use std::fmt;
+
+use countersign_pki::{Certificate, SignatureAlgorithm, UnixTime, ext, pem};
+use serde::{Deserialize, Serialize};
+
+/// The name of an issuer, for example `puppet`: a file-name-safe word.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct IssuerId(String);
+
+impl IssuerId {
+    /// Accepts lower-case letters, digits, `-` and `.`; never a path.
+    pub fn parse(name: &str) -> Result<Self, IssuerFault> {
+        let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+        let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        if name.len() <= 253
+            && name.starts_with(edge)
+            && name.ends_with(edge)
+            && name.chars().all(legal)
+        {
+            Ok(Self(name.to_owned()))
+        } else {
+            Err(IssuerFault::BadName)
+        }
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for IssuerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Borrow<str> for IssuerId {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A CA certificate with its chain to a root.
+#[derive(Debug)]
+pub struct Issuer {
+    id: IssuerId,
+    certificate: Certificate,
+    chain_pem: Vec<u8>,
+    algorithm: SignatureAlgorithm,
+    key_id: Vec<u8>,
+}
+
+impl Issuer {
+    /// Reads the chain file of an issuer, whose first certificate is the issuing one. The bytes are
+    /// kept as they are: doors serve them unchanged.
+    pub fn from_chain(
+        id: IssuerId,
+        chain_pem: Vec<u8>,
+        algorithm: SignatureAlgorithm,
+    ) -> Result<Self, IssuerFault> {
+        let blocks = pem::decode_all(&chain_pem, &pem::PemLimits::BUNDLE)
+            .map_err(|source| IssuerFault::Pem { source })?;
+        let first = blocks
+            .iter()
+            .find(|b| b.label == "CERTIFICATE")
+            .ok_or(IssuerFault::NoCertificate)?;
+        let certificate =
+            Certificate::parse(&first.der).map_err(|source| IssuerFault::Certificate { source })?;
+        if !certificate.is_ca() {
+            return Err(IssuerFault::NotACa);
+        }
+        let key_id = match certificate.subject_key_id() {
+            Some(id) => id.to_vec(),
+            None => ext::key_id(certificate.spki_der()).map_err(|_| IssuerFault::NotACa)?,
+        };
+        Ok(Self {
+            id,
+            certificate,
+            chain_pem,
+            algorithm,
+            key_id,
+        })
+    }
+
+    /// Its name.
+    pub fn id(&self) -> &IssuerId {
+        &self.id
+    }
+
+    /// The issuing certificate.
+    pub fn certificate(&self) -> &Certificate {
+        &self.certificate
+    }
+
+    /// The chain file, byte for byte.
+    pub fn chain_pem(&self) -> &[u8] {
+        &self.chain_pem
+    }
+
+    /// The algorithm it signs with.
+    pub fn algorithm(&self) -> SignatureAlgorithm {
+        self.algorithm
+    }
+
+    /// The key identifier that issued certificates carry as authority key identifier.
+    pub fn key_id(&self) -> &[u8] {
+        &self.key_id
+    }
+
+    /// The end of the issuer's own validity; no leaf outlives it.
+    pub fn not_after(&self) -> UnixTime {
+        self.certificate.not_after()
+    }
+}
+
+/// Why a chain cannot serve as an issuer.
+#[derive(Debug, thiserror::Error)]
+pub enum IssuerFault {
+    /// The name has characters that are not allowed in one.
+    #[error("an issuer's name consists of lower-case letters, digits, '-' and '.'")]
+    BadName,
+    /// The file is not PEM.
+    #[error("the chain is not readable as PEM")]
+    Pem {
+        /// What is wrong with it.
+        source: pem::PemFault,
+    },
+    /// No certificate in the file.
+    #[error("the chain holds no certificate")]
+    NoCertificate,
+    /// The first certificate does not parse.
+    #[error("the first certificate of the chain is malformed")]
+    Certificate {
+        /// What is wrong with it.
+        source: countersign_pki::CertFault,
+    },
+    /// The first certificate is not a CA's.
+    #[error("the first certificate of the chain is not a CA certificate")]
+    NotACa,
+}

@@ -1,0 +1,41 @@
+//! The engine: the life of a certificate request, whatever door it came through.
+//!
+//! A door turns its wire format into a [`Submission`]; the engine examines it against the signer's
+//! profile, decides by policy, records the intent, signs, records the certificate and only then shows
+//! it. Approvals, denials and revocations take the same way. The engine owns the traits it needs
+//! ([`Store`], [`KeyStore`], [`Clock`], [`Entropy`]) and names no SQL, HTTP, Puppet or Kubernetes type.
+//!
+//! The order is carried by types: nothing is drafted without an approval, nothing signed before its
+//! intent is durable ([`issuance::Intended`]), nothing shown before it is recorded
+//! ([`issuance::Issued`]).
+#![warn(clippy::wildcard_enum_match_arm)]
+
+pub mod issuance;
+pub mod profile;
+pub mod store;
+
+mod clock;
+mod engine;
+mod faults;
+mod issuer;
+mod keystore;
+mod lifecycle;
+mod model;
+mod recovery;
+mod revocation;
+mod signer;
+
+pub use clock::{Clock, Entropy, EntropyFault, SystemClock};
+pub use engine::{Authority, AuthorityConfig, Limits};
+pub use faults::{ActFault, Broken, RevokeFault, SubmitFault};
+pub use issuer::{Issuer, IssuerFault, IssuerId};
+pub use keystore::{KeyStore, SignFault, Signature};
+pub use lifecycle::{Act, Duplicate, OnUnsignable, Submission, Submitted};
+pub use model::{
+    AuditEntry, CrlRecord, Door, Intent, LedgerEntry, Owner, RequestId, RequestRecord,
+    RequestState, Revision, Revocation, Revoked,
+};
+pub use profile::{Profile, ProfileFault};
+pub use revocation::CrlState;
+pub use signer::Signer;
+pub use store::Store;

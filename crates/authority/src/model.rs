@@ -1,0 +1,326 @@
+//! What is stored: requests, intents, ledger entries, revocations, CRLs and audit entries.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use countersign_pki::{Fingerprint, RevocationReason, Serial, UnixTime};
+use countersign_policy::{Explanation, Requester, SignerName, Wishes};
+use serde::{Deserialize, Serialize};
+
+use crate::issuer::IssuerId;
+
+/// The place of a change in commit order. Zero is before the first.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Revision(pub u64);
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The name of a door. The engine gives it no meaning: it separates the doors' keys.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Door(Cow<'static, str>);
+
+impl Door {
+    /// Certificates that the authority makes for itself and its administrators.
+    pub const LOCAL: Self = Self::named("local");
+
+    /// A door's name, known at compile time.
+    pub const fn named(name: &'static str) -> Self {
+        Self(Cow::Borrowed(name))
+    }
+
+    /// A door's name read from the store or from a caller.
+    pub fn from_text(name: String) -> Self {
+        Self(Cow::Owned(name))
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The engine's identity of a request: a UUID whose first bits are the time, so that new ones sort last.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId([u8; 16]);
+
+impl RequestId {
+    /// Builds a version 7 UUID (RFC 9562 5.7) from a time and random bytes.
+    pub fn new(at: UnixTime, random: [u8; 10]) -> Self {
+        let millis = u64::try_from(at.0)
+            .unwrap_or(0)
+            .saturating_mul(1000)
+            .to_be_bytes();
+        let [_, _, t0, t1, t2, t3, t4, t5] = millis;
+        let [r0, r1, r2, r3, r4, r5, r6, r7, r8, r9] = random;
+        Self([
+            t0,
+            t1,
+            t2,
+            t3,
+            t4,
+            t5,
+            0x70 | (r0 & 0x0f),
+            r1,
+            0x80 | (r2 & 0x3f),
+            r3,
+            r4,
+            r5,
+            r6,
+            r7,
+            r8,
+            r9,
+        ])
+    }
+
+    /// The 16 bytes, for storage.
+    pub fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+
+    /// From storage.
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// From its text form.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut bytes = [0u8; 16];
+        let mut digits = text.bytes().filter(|b| *b != b'-');
+        for byte in &mut bytes {
+            let high = char::from(digits.next()?).to_digit(16)?;
+            let low = char::from(digits.next()?).to_digit(16)?;
+            *byte = u8::try_from(high * 16 + low).ok()?;
+        }
+        let id = Self(bytes);
+        (digits.next().is_none() && id.to_string().eq_ignore_ascii_case(text)).then_some(id)
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, byte) in self.0.iter().enumerate() {
+            if matches!(index, 4 | 6 | 8 | 10) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Where a request stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RequestState {
+    /// Undecided.
+    Pending,
+    /// Approved; its certificate is being made, or its signer is not ours.
+    Approved,
+    /// Approved, and its certificate is in the ledger.
+    Issued,
+    /// Denied.
+    Denied,
+    /// Approved, but its signer cannot sign such a request.
+    Failed,
+}
+
+impl RequestState {
+    /// The word in listings and in the store.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Approved => "approved",
+            Self::Issued => "issued",
+            Self::Denied => "denied",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// The state of that word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        [
+            Self::Pending,
+            Self::Approved,
+            Self::Issued,
+            Self::Denied,
+            Self::Failed,
+        ]
+        .into_iter()
+        .find(|state| state.word() == word)
+    }
+}
+
+/// A request on record.
+#[derive(Clone, Debug)]
+pub struct RequestRecord {
+    /// The engine's identity of it.
+    pub id: RequestId,
+    /// The door it came through.
+    pub door: Door,
+    /// Its name at that door.
+    pub key: String,
+    /// Whether it still occupies its name at the door.
+    pub live: bool,
+    /// Whether it goes on occupying its name once issued.
+    pub retained: bool,
+    /// The revision of its last change.
+    pub version: Revision,
+    /// Where it stands.
+    pub state: RequestState,
+    /// The signer asked for.
+    pub signer: SignerName,
+    /// The PKCS#10 message, exactly as received.
+    pub csr_der: Vec<u8>,
+    /// SHA-256 of its public key.
+    pub key_fingerprint: Fingerprint,
+    /// Who sent it.
+    pub requester: Requester,
+    /// What it asked for beside the message.
+    pub wishes: Wishes,
+    /// When it arrived.
+    pub created: UnixTime,
+    /// The decision and its explanation; pending ones say which rules abstained.
+    pub explanation: Explanation,
+    /// Why the signer cannot sign it, if it cannot.
+    pub failure: Option<String>,
+    /// The issued certificate.
+    pub certificate: Option<(IssuerId, Serial)>,
+    /// The door's own data, opaque here.
+    pub attachment: Vec<u8>,
+}
+
+/// The process that owns an intent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner(pub String);
+
+/// The durable statement that a certificate with this serial is about to be signed.
+#[derive(Clone, Debug)]
+pub struct Intent {
+    /// Who signs.
+    pub issuer: IssuerId,
+    /// The serial it will carry; burned if the intent is voided.
+    pub serial: Serial,
+    /// The request it answers.
+    pub request: RequestId,
+    /// The signer whose profile shaped it.
+    pub signer: SignerName,
+    /// The name in the ledger: certname, or common name.
+    pub name: String,
+    /// SHA-256 of the subject's public key.
+    pub key_fingerprint: Fingerprint,
+    /// Start of validity.
+    pub not_before: UnixTime,
+    /// End of validity.
+    pub not_after: UnixTime,
+    /// The decision that allows it.
+    pub explanation: Explanation,
+    /// Only this process completes it...
+    pub owner: Owner,
+    /// ...until then; afterwards anyone may void it.
+    pub lease_until: UnixTime,
+}
+
+/// A signed certificate with the decision that led to it.
+#[derive(Clone, Debug)]
+pub struct LedgerEntry {
+    /// Who signed.
+    pub issuer: IssuerId,
+    /// Its serial.
+    pub serial: Serial,
+    /// The request it answers.
+    pub request: RequestId,
+    /// The signer.
+    pub signer: SignerName,
+    /// The name in the ledger.
+    pub name: String,
+    /// SHA-256 of the subject's public key.
+    pub key_fingerprint: Fingerprint,
+    /// Start of validity.
+    pub not_before: UnixTime,
+    /// End of validity.
+    pub not_after: UnixTime,
+    /// The certificate.
+    pub der: Vec<u8>,
+    /// The decision.
+    pub explanation: Explanation,
+    /// Its revocation, if it was revoked.
+    pub revoked: Option<Revoked>,
+}
+
+/// When and why a certificate was revoked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Revoked {
+    /// When.
+    pub at: UnixTime,
+    /// Why.
+    pub reason: RevocationReason,
+}
+
+/// One revocation, as the index and the CRL need it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Revocation {
+    /// Whose certificate.
+    pub issuer: IssuerId,
+    /// Which.
+    pub serial: Serial,
+    /// When and why.
+    pub revoked: Revoked,
+    /// The certificate's end; afterwards it leaves the CRL.
+    pub not_after: UnixTime,
+}
+
+/// A published CRL.
+#[derive(Clone, Debug)]
+pub struct CrlRecord {
+    /// Whose.
+    pub issuer: IssuerId,
+    /// Its CRL number.
+    pub number: u64,
+    /// Every revocation up to this revision stands in it.
+    pub covers: Revision,
+    /// When it was made.
+    pub this_update: UnixTime,
+    /// Until when it may be relied on.
+    pub next_update: UnixTime,
+    /// The signed list.
+    pub der: Vec<u8>,
+}
+
+/// One line of the audit log, written with the change it tells of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditEntry {
+    /// When.
+    pub at: UnixTime,
+    /// Who.
+    pub actor: Requester,
+    /// What was done, one word: `request`, `approve`, `deny`, `issue`, `void`, `fail`, `revoke`, `delete`, `crl`.
+    pub action: Cow<'static, str>,
+    /// To what: door/key or issuer/serial.
+    pub subject: String,
+    /// The request concerned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
+    /// In words, where there is more to say.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub detail: String,
+}

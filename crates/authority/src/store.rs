@@ -1,0 +1,338 @@
+//! The engine's view of storage: one writing call, separate reads.
+
+use countersign_pki::{Serial, UnixTime};
+use futures_util::future::BoxFuture;
+use tokio::sync::watch;
+
+use crate::issuer::IssuerId;
+use crate::model::{
+    AuditEntry, CrlRecord, Door, Intent, LedgerEntry, Owner, RequestId, RequestRecord,
+    RequestState, Revision, Revocation,
+};
+use countersign_policy::Explanation;
+
+/// A future of a store's answer.
+pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreFault>>;
+
+/// Where everything acknowledged is kept.
+///
+/// [`Store::commit`] is the only call that writes. It is durable when it returns: what it
+/// acknowledged survives the death of the process and of the machine. Reads see every commit that was
+/// acknowledged before they began.
+pub trait Store: Send + Sync {
+    /// Applies a change whole, or not at all and says which precondition no longer holds.
+    fn commit(&self, change: Change) -> BoxFuture<'_, Result<Committed, CommitFault>>;
+
+    /// The revision of the last commit; wakes its receivers on each.
+    fn revisions(&self) -> watch::Receiver<Revision>;
+
+    /// What changed after `since`, in commit order, at most `limit` entries. Empty: nothing more.
+    fn changes(&self, since: Revision, limit: usize) -> Answer<'_, Vec<Changed>>;
+
+    /// A request by identity.
+    fn request(&self, id: RequestId) -> Answer<'_, Option<RequestRecord>>;
+
+    /// The request that occupies a name at a door; else, if `past` allows, the newest that did.
+    fn request_at(&self, door: &Door, key: &str, past: Past) -> Answer<'_, Option<RequestRecord>>;
+
+    /// A page of requests, ordered by door, name and age.
+    fn requests(&self, filter: RequestFilter) -> Answer<'_, Vec<RequestRecord>>;
+
+    /// A ledger entry.
+    fn certificate(&self, issuer: &IssuerId, serial: &Serial) -> Answer<'_, Option<LedgerEntry>>;
+
+    /// The newest ledger entry of a name.
+    fn newest_certificate(&self, issuer: &IssuerId, name: &str) -> Answer<'_, Option<LedgerEntry>>;
+
+    /// Every ledger entry of a name that has not ended before `alive_at`, newest first.
+    fn certificates_of(
+        &self,
+        issuer: &IssuerId,
+        name: &str,
+        alive_at: UnixTime,
+    ) -> Answer<'_, Vec<LedgerEntry>>;
+
+    /// The newest entry of each name of an issuer, names in order after `after`, at most `limit`.
+    fn newest_certificates(
+        &self,
+        issuer: &IssuerId,
+        after: Option<String>,
+        limit: usize,
+    ) -> Answer<'_, Vec<LedgerEntry>>;
+
+    /// Every revocation of an issuer whose certificate has not ended before `alive_at`, with the
+    /// revision up to which the answer is complete.
+    fn revocations(
+        &self,
+        issuer: &IssuerId,
+        alive_at: UnixTime,
+    ) -> Answer<'_, (Revision, Vec<Revocation>)>;
+
+    /// The issuer's published CRL.
+    fn crl(&self, issuer: &IssuerId) -> Answer<'_, Option<CrlRecord>>;
+
+    /// Intents that were neither completed nor voided, oldest first.
+    fn open_intents(&self) -> Answer<'_, Vec<Intent>>;
+
+    /// Requests that are approved and have neither certificate nor open intent, oldest first.
+    fn approved_without_intent(&self) -> Answer<'_, Vec<RequestRecord>>;
+
+    /// Audit entries after `since`, in commit order.
+    fn audit(&self, since: Revision, limit: usize) -> Answer<'_, Vec<(Revision, AuditEntry)>>;
+
+    /// Whether this process is the only one that can write, so that every other owner is dead.
+    fn is_exclusive(&self) -> bool;
+}
+
+/// Whether a look-up by name may answer with a request that no longer occupies it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Past {
+    /// Only the one that occupies the name now.
+    Ignore,
+    /// The newest one ever, if none does.
+    Include,
+}
+
+/// Which requests a listing shows.
+#[derive(Clone, Debug, Default)]
+pub struct RequestFilter {
+    /// Only of this door.
+    pub door: Option<Door>,
+    /// Only in these states; empty: any.
+    pub states: Vec<RequestState>,
+    /// Only those that occupy their name.
+    pub live_only: bool,
+    /// Only of this name.
+    pub key: Option<String>,
+    /// Continue after this one (the last of the page before).
+    pub after: Option<(Door, String, RequestId)>,
+    /// At most so many; 0 means no bound.
+    pub limit: usize,
+}
+
+/// Preconditions, writes and audit entries that belong together.
+#[derive(Debug, Default)]
+pub struct Change {
+    /// What must still be true.
+    pub preconditions: Vec<Precondition>,
+    /// What is written if it is.
+    pub writes: Vec<Write>,
+    /// What the audit log says of it.
+    pub audit: Vec<AuditEntry>,
+}
+
+/// Something a decision relied on, checked again at commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Precondition {
+    /// The request exists and was not changed since.
+    RequestAt {
+        /// Which.
+        id: RequestId,
+        /// As it was read.
+        version: Revision,
+    },
+    /// The request exists, whatever happened to it since.
+    RequestExists {
+        /// Which.
+        id: RequestId,
+    },
+    /// No request occupies the name at the door.
+    KeyFree {
+        /// The door.
+        door: Door,
+        /// The name.
+        key: String,
+    },
+    /// The newest ledger entry of a name is this one (`None`: there is none), and no intent for the
+    /// name is open.
+    NewestCertificate {
+        /// Whose.
+        issuer: IssuerId,
+        /// The name.
+        name: String,
+        /// Its serial.
+        serial: Option<Serial>,
+    },
+    /// The intent is open and belongs to this owner.
+    IntentOpen {
+        /// Whose.
+        issuer: IssuerId,
+        /// Its serial.
+        serial: Serial,
+        /// The owner that completes it; `None`: any, to void it.
+        owner: Option<Owner>,
+    },
+    /// The issuer's CRL has this number (`None`: there is none).
+    CrlNumber {
+        /// Whose.
+        issuer: IssuerId,
+        /// The number.
+        number: Option<u64>,
+    },
+}
+
+/// One thing written.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "moved once, to the writer; a box would cost an allocation per request"
+)]
+pub enum Write {
+    /// A new request; its version is set by the store.
+    InsertRequest(RequestRecord),
+    /// Changes of a request.
+    UpdateRequest(RequestUpdate),
+    /// Forgets a request (never its certificate).
+    DeleteRequest(RequestId),
+    /// Reserves a serial for a certificate that is about to be signed.
+    Intend(Intent),
+    /// Burns the serial of an intent that will not be completed.
+    VoidIntent {
+        /// Whose.
+        issuer: IssuerId,
+        /// Which.
+        serial: Serial,
+    },
+    /// Completes an intent: the certificate enters the ledger.
+    Record {
+        /// Whose.
+        issuer: IssuerId,
+        /// Which.
+        serial: Serial,
+        /// The certificate.
+        der: Vec<u8>,
+    },
+    /// Revokes a certificate of the ledger.
+    Revoke(Revocation),
+    /// Publishes a CRL in place of the one before.
+    PutCrl(CrlRecord),
+}
+
+/// What an update changes; `None` leaves a field as it is.
+#[derive(Debug)]
+pub struct RequestUpdate {
+    /// Which.
+    pub id: RequestId,
+    /// Its new state.
+    pub state: RequestState,
+    /// Whether it still occupies its name.
+    pub live: bool,
+    /// The decision.
+    pub explanation: Option<Explanation>,
+    /// Why it cannot be signed.
+    pub failure: Option<String>,
+    /// Its certificate.
+    pub certificate: Option<(IssuerId, Serial)>,
+    /// The door's data.
+    pub attachment: Option<Vec<u8>>,
+}
+
+/// The acknowledgement of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// Its place in commit order; the version of every request it touched.
+    pub revision: Revision,
+}
+
+/// One entry of the change feed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changed {
+    /// When in commit order.
+    pub revision: Revision,
+    /// What.
+    pub what: ChangedThing,
+}
+
+/// What a change touched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChangedThing {
+    /// A request was stored or changed.
+    Request {
+        /// Which.
+        id: RequestId,
+        /// Its door.
+        door: Door,
+        /// Its name there.
+        key: String,
+    },
+    /// A request was forgotten.
+    RequestDeleted {
+        /// Which.
+        id: RequestId,
+        /// Its door.
+        door: Door,
+        /// Its name there.
+        key: String,
+    },
+    /// A certificate entered the ledger.
+    Certificate {
+        /// Whose.
+        issuer: IssuerId,
+        /// Which.
+        serial: Serial,
+    },
+    /// A certificate was revoked.
+    Revocation {
+        /// Whose.
+        issuer: IssuerId,
+        /// Which.
+        serial: Serial,
+    },
+    /// A CRL was published.
+    Crl {
+        /// Whose.
+        issuer: IssuerId,
+    },
+}
+
+/// Why a change was not committed. Nothing of it was written.
+#[derive(Debug, thiserror::Error)]
+pub enum CommitFault {
+    /// Somebody was faster.
+    #[error("a precondition no longer holds: {precondition:?}")]
+    Conflict {
+        /// The first one that failed.
+        precondition: Precondition,
+    },
+    /// The serial is in the ledger already.
+    #[error("serial {serial} of issuer {issuer} is already in the ledger")]
+    DuplicateSerial {
+        /// Whose.
+        issuer: IssuerId,
+        /// Which.
+        serial: Serial,
+    },
+    /// The store itself failed.
+    #[error(transparent)]
+    Store(#[from] StoreFault),
+}
+
+/// Why the store did not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreFault {
+    /// No space left.
+    #[error("the store's disk is full")]
+    Full,
+    /// It cannot be written.
+    #[error("the store is read-only")]
+    ReadOnly,
+    /// Too many calls are waiting.
+    #[error("the store is overloaded")]
+    Overloaded,
+    /// It has stopped.
+    #[error("the store has stopped")]
+    Stopped,
+    /// What is stored cannot be understood.
+    #[error("the store holds a {what} that cannot be read")]
+    Corrupt {
+        /// What kind of record.
+        what: &'static str,
+    },
+    /// Anything else that the storage engine reports.
+    #[error("the store failed")]
+    Failed {
+        /// The storage engine's own error.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}

@@ -1,0 +1,255 @@
+//! The invariants of docs/architecture.md, as far as the engine carries them.
+
+use countersign_authority::store::{Past, RequestFilter};
+use countersign_authority::{Duplicate, RequestState, SubmitFault};
+use countersign_keys::LeafKey;
+use countersign_pki::{AltName, Certificate, Crl, RevocationReason, ext, oid};
+use countersign_policy::{Effect, Wishes};
+use countersign_testkit::csr::CsrBuilder;
+
+use crate::world::{
+    DOOR, World, act, agent_signer, client_signer, csr, issuer_id, submission, with_csr,
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_certificate_without_a_decision() {
+    let world = World::new(true).await;
+    for (name, signer) in [("a", agent_signer()), ("b", client_signer())] {
+        let mut asked = submission(name);
+        asked.signer = signer;
+        asked.wishes = Wishes {
+            usages: vec!["client auth".to_owned()],
+            expiration_seconds: None,
+        };
+        world.authority.submit(asked).await.unwrap();
+    }
+    world.authority.approve(act("b")).await.unwrap();
+    let all = world
+        .authority
+        .newest_certificates(&issuer_id(), None, 100)
+        .await
+        .unwrap();
+    assert_eq!(all.len(), 2);
+    for entry in all {
+        assert_eq!(entry.explanation.effect, Effect::Approve, "{}", entry.name);
+        assert!(entry.explanation.by.is_some(), "{}", entry.name);
+        let record = world
+            .authority
+            .request(entry.request)
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(record.state, RequestState::Issued);
+        assert_eq!(record.explanation, entry.explanation);
+    }
+    let audit = world
+        .authority
+        .audit(Default::default(), 100)
+        .await
+        .unwrap();
+    let actions: Vec<_> = audit
+        .iter()
+        .map(|(_, entry)| entry.action.as_ref())
+        .collect();
+    assert_eq!(
+        actions,
+        ["crl", "request", "issue", "request", "approve", "issue"]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn revoked_stays_out() {
+    let world = World::new(true).await;
+    let issued = world
+        .authority
+        .submit(submission("web01"))
+        .await
+        .unwrap()
+        .issued
+        .unwrap();
+    let serial = issued.intent().serial;
+    let before = world.authority.crl(&issuer_id()).unwrap().record.number;
+    let actor = act("x").actor;
+    let issuer = issuer_id();
+    let revoke = || {
+        world.authority.revoke_name(
+            &issuer,
+            "web01",
+            RevocationReason::KeyCompromise,
+            &actor,
+        )
+    };
+    assert_eq!(revoke().await.unwrap(), 1);
+    assert_eq!(revoke().await.unwrap(), 0, "revoking again changes nothing");
+    assert!(world.authority.is_revoked(&issuer_id(), &serial));
+    let crl = world.authority.crl(&issuer_id()).unwrap();
+    assert_eq!(crl.record.number, before + 1, "one operation, one number");
+    let parsed = Crl::parse(&crl.record.der).unwrap();
+    assert!(parsed.serials().any(|listed| listed == serial));
+
+    let refused = world.authority.submit(submission("web01")).await;
+    assert!(
+        matches!(
+            refused,
+            Err(SubmitFault::Duplicate {
+                duplicate: Duplicate::Revoked,
+                ..
+            })
+        ),
+        "{refused:?}"
+    );
+    let world = world.restart(true).await;
+    assert!(world.authority.is_revoked(&issuer_id(), &serial));
+    assert_eq!(
+        world.authority.crl(&issuer_id()).unwrap().record.number,
+        crl.record.number,
+        "a complete CRL is not made anew"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deny_by_default() {
+    let world = World::new(false).await;
+    for name in ["a", "b", "c"] {
+        let submitted = world.authority.submit(submission(name)).await.unwrap();
+        assert_eq!(submitted.state, RequestState::Pending);
+    }
+    assert_eq!(world.authority.recover().await.unwrap(), 0);
+    assert!(
+        world
+            .authority
+            .newest_certificates(&issuer_id(), None, 10)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+
+    // Not even a rule that approves everything approves the authority's own name.
+    let world = World::new(true).await;
+    let own = world
+        .authority
+        .submit(submission("ca.example.com"))
+        .await
+        .unwrap();
+    assert_eq!(own.state, RequestState::Pending);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_are_not_widened() {
+    let world = World::new(true).await;
+    let key = countersign_testkit::keys::p256_a();
+    let oid = |name| oid::puppet_oid(name).unwrap();
+    let is_ca = ext::basic_constraints_ca();
+    let hostile: Vec<(&str, Vec<u8>)> = vec![
+        (
+            "extra dns",
+            CsrBuilder::new("web01").dns("puppet").sign(key),
+        ),
+        (
+            "own name and another",
+            CsrBuilder::new("web01").dns("web01").dns("ca").sign(key),
+        ),
+        (
+            "address",
+            CsrBuilder::new("web01")
+                .ip([10, 0, 0, 1].into())
+                .sign(key),
+        ),
+        (
+            "auth extension",
+            CsrBuilder::new("web01")
+                .extension(&oid("pp_auth_role"), "x")
+                .sign(key),
+        ),
+        (
+            "administrator",
+            CsrBuilder::new("web01")
+                .extension(&oid("pp_cli_auth"), "true")
+                .sign(key),
+        ),
+        (
+            "ca bit",
+            CsrBuilder::new("web01").raw_extension(&is_ca.oid, Some(true), &is_ca.value).sign(key),
+        ),
+    ];
+    for (case, der) in hostile {
+        let csr = countersign_pki::CheckedCsr::check(&der, &countersign_pki::CsrLimits::STANDARD)
+            .unwrap();
+        let submitted = world
+            .authority
+            .submit(with_csr("web01", csr))
+            .await
+            .unwrap();
+        assert!(submitted.unsignable.is_some(), "{case}");
+        world.authority.delete(act("web01")).await.unwrap();
+    }
+    assert!(
+        world
+            .authority
+            .newest_certificate(&issuer_id(), "web01")
+            .await
+            .unwrap()
+            .is_none()
+    );
+
+    let plain = CsrBuilder::new("web01")
+        .dns("web01")
+        .extension(&oid("pp_role"), "web")
+        .sign(key);
+    let csr =
+        countersign_pki::CheckedCsr::check(&plain, &countersign_pki::CsrLimits::STANDARD).unwrap();
+    let issued = world
+        .authority
+        .submit(with_csr("web01", csr))
+        .await
+        .unwrap()
+        .issued
+        .unwrap();
+    let certificate = Certificate::parse(issued.der()).unwrap();
+    assert_eq!(certificate.alt_names(), [AltName::Dns("web01".to_owned())]);
+    assert!(!certificate.is_ca());
+    assert!(certificate.extension(&oid::PP_CLI_AUTH).is_none());
+    assert_eq!(
+        certificate
+            .extension(&oid("pp_role"))
+            .unwrap()
+            .text_value()
+            .as_deref(),
+        Some("web")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_deleted_frees_its_name_and_leaves_the_ledger() {
+    let world = World::new(false).await;
+    let mut kept = with_csr("obj", csr(&LeafKey::generate().unwrap(), "obj", &[]));
+    kept.retained = true;
+    world.authority.submit(kept).await.unwrap();
+    let record = world.authority.approve(act("obj")).await.unwrap();
+    assert!(record.live, "a retained request keeps its name");
+    world.authority.delete(act("obj")).await.unwrap();
+    assert!(
+        world
+            .authority
+            .request_at(&DOOR, "obj", Past::Include)
+            .await
+            .unwrap()
+            .is_none()
+    );
+    assert!(
+        world
+            .authority
+            .requests(RequestFilter::default())
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    assert!(
+        world
+            .authority
+            .newest_certificate(&issuer_id(), "obj")
+            .await
+            .unwrap()
+            .is_some()
+    );
+}

@@ -1,0 +1,154 @@
+//! A store and keys that kill the process at the n-th step of the commit path.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use countersign_authority::store::{
+    Answer, Change, Changed, CommitFault, Committed, Past, RequestFilter, Store,
+};
+use countersign_authority::{
+    AuditEntry, CrlRecord, Door, Intent, IssuerId, KeyStore, LedgerEntry, RequestId, RequestRecord,
+    Revision, Revocation, SignFault, Signature,
+};
+use countersign_pki::{Serial, SignatureAlgorithm, UnixTime};
+use futures_util::future::BoxFuture;
+use tokio::sync::watch;
+
+/// Counts steps down and aborts the process at zero. Negative: never.
+#[derive(Clone)]
+pub(crate) struct Fuse(Arc<AtomicI64>);
+
+impl Fuse {
+    pub(crate) fn unlit() -> Self {
+        Self(Arc::new(AtomicI64::new(-1)))
+    }
+
+    pub(crate) fn light(&self, steps: i64) {
+        self.0.store(steps, Ordering::SeqCst);
+    }
+
+    fn step(&self) {
+        if self.0.load(Ordering::SeqCst) >= 0 && self.0.fetch_sub(1, Ordering::SeqCst) == 0 {
+            std::process::abort();
+        }
+    }
+}
+
+/// Steps before and after every signature.
+pub(crate) struct TripKeys<K>(pub(crate) K, pub(crate) Fuse);
+
+impl<K: KeyStore> KeyStore for TripKeys<K> {
+    fn algorithm(&self, issuer: &IssuerId) -> Result<SignatureAlgorithm, SignFault> {
+        self.0.algorithm(issuer)
+    }
+
+    fn public_key(&self, issuer: &IssuerId) -> Result<Vec<u8>, SignFault> {
+        self.0.public_key(issuer)
+    }
+
+    fn sign(
+        &self,
+        issuer: &IssuerId,
+        message: Vec<u8>,
+    ) -> BoxFuture<'_, Result<Signature, SignFault>> {
+        let issuer = issuer.clone();
+        Box::pin(async move {
+            self.1.step();
+            let signature = self.0.sign(&issuer, message).await;
+            self.1.step();
+            signature
+        })
+    }
+
+    fn verify_each(&self, issuer: &IssuerId) -> bool {
+        self.0.verify_each(issuer)
+    }
+}
+
+/// Steps before and after every commit.
+pub(crate) struct TripStore<S>(pub(crate) S, pub(crate) Fuse);
+
+impl<S: Store> Store for TripStore<S> {
+    fn commit(&self, change: Change) -> BoxFuture<'_, Result<Committed, CommitFault>> {
+        Box::pin(async move {
+            self.1.step();
+            let committed = self.0.commit(change).await;
+            self.1.step();
+            committed
+        })
+    }
+
+    fn revisions(&self) -> watch::Receiver<Revision> {
+        self.0.revisions()
+    }
+
+    fn changes(&self, since: Revision, limit: usize) -> Answer<'_, Vec<Changed>> {
+        self.0.changes(since, limit)
+    }
+
+    fn request(&self, id: RequestId) -> Answer<'_, Option<RequestRecord>> {
+        self.0.request(id)
+    }
+
+    fn request_at(&self, door: &Door, key: &str, past: Past) -> Answer<'_, Option<RequestRecord>> {
+        self.0.request_at(door, key, past)
+    }
+
+    fn requests(&self, filter: RequestFilter) -> Answer<'_, Vec<RequestRecord>> {
+        self.0.requests(filter)
+    }
+
+    fn certificate(&self, issuer: &IssuerId, serial: &Serial) -> Answer<'_, Option<LedgerEntry>> {
+        self.0.certificate(issuer, serial)
+    }
+
+    fn newest_certificate(&self, issuer: &IssuerId, name: &str) -> Answer<'_, Option<LedgerEntry>> {
+        self.0.newest_certificate(issuer, name)
+    }
+
+    fn certificates_of(
+        &self,
+        issuer: &IssuerId,
+        name: &str,
+        alive_at: UnixTime,
+    ) -> Answer<'_, Vec<LedgerEntry>> {
+        self.0.certificates_of(issuer, name, alive_at)
+    }
+
+    fn newest_certificates(
+        &self,
+        issuer: &IssuerId,
+        after: Option<String>,
+        limit: usize,
+    ) -> Answer<'_, Vec<LedgerEntry>> {
+        self.0.newest_certificates(issuer, after, limit)
+    }
+
+    fn revocations(
+        &self,
+        issuer: &IssuerId,
+        alive_at: UnixTime,
+    ) -> Answer<'_, (Revision, Vec<Revocation>)> {
+        self.0.revocations(issuer, alive_at)
+    }
+
+    fn crl(&self, issuer: &IssuerId) -> Answer<'_, Option<CrlRecord>> {
+        self.0.crl(issuer)
+    }
+
+    fn open_intents(&self) -> Answer<'_, Vec<Intent>> {
+        self.0.open_intents()
+    }
+
+    fn approved_without_intent(&self) -> Answer<'_, Vec<RequestRecord>> {
+        self.0.approved_without_intent()
+    }
+
+    fn audit(&self, since: Revision, limit: usize) -> Answer<'_, Vec<(Revision, AuditEntry)>> {
+        self.0.audit(since, limit)
+    }
+
+    fn is_exclusive(&self) -> bool {
+        self.0.is_exclusive()
+    }
+}

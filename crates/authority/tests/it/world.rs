@@ -1,0 +1,223 @@
+//! A small authority in a folder: real store, real keys, a clock that the test sets.
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use countersign_authority::profile::{Authorization, OtherNames, PuppetSettings};
+use countersign_authority::{
+    Authority, AuthorityConfig, Clock, Door, Issuer, IssuerId, KeyStore, Limits, Profile, Signer,
+    Store, Submission,
+};
+use countersign_keys::{FileKeys, KeySpec, LeafKey, RootCertificate, SystemEntropy, create_issuer};
+use countersign_pki::{AltName, CheckedCsr, CsrLimits, Serial, UnixTime};
+use countersign_policy::{Policy, Requester, Rule, RuleKind, SignerName, Wishes};
+use countersign_store::SqliteStore;
+
+pub(crate) const DOOR: Door = Door::named("test");
+pub(crate) const START: i64 = 1_800_000_000;
+const DAY: u64 = 86_400;
+
+/// A clock that stands still until it is moved.
+pub(crate) struct TestClock(AtomicI64);
+
+impl TestClock {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self(AtomicI64::new(START)))
+    }
+
+    pub(crate) fn advance(&self, seconds: i64) {
+        self.0.fetch_add(seconds, Ordering::SeqCst);
+    }
+}
+
+impl Clock for TestClock {
+    fn now(&self) -> UnixTime {
+        UnixTime(self.0.load(Ordering::SeqCst))
+    }
+}
+
+pub(crate) fn issuer_id() -> IssuerId {
+    IssuerId::parse("fleet").unwrap()
+}
+
+pub(crate) fn agent_signer() -> SignerName {
+    SignerName::parse("test.example/agent").unwrap()
+}
+
+pub(crate) fn client_signer() -> SignerName {
+    SignerName::parse("test.example/client").unwrap()
+}
+
+/// Makes key and certificate of the issuer, once.
+pub(crate) async fn prepare(folder: &Path) {
+    let key = folder.join("key.pem");
+    FileKeys::generate_file(&key, KeySpec::P256).unwrap();
+    let root = RootCertificate {
+        common_name: "Fleet CA",
+        not_before: UnixTime(START).minus_seconds(DAY),
+        not_after: UnixTime(START).plus_seconds(10 * 365 * DAY),
+        serial: Serial::random_from([7; 16]),
+    };
+    let pem = create_issuer(&keys(folder), &issuer_id(), &root)
+        .await
+        .unwrap();
+    std::fs::write(folder.join("ca.pem"), pem).unwrap();
+}
+
+pub(crate) fn keys(folder: &Path) -> FileKeys {
+    let mut keys = FileKeys::new(NonZeroUsize::MIN);
+    keys.load(issuer_id(), &folder.join("key.pem")).unwrap();
+    keys
+}
+
+pub(crate) fn store(folder: &Path) -> SqliteStore {
+    SqliteStore::open(&folder.join("countersign.db")).unwrap()
+}
+
+pub(crate) fn settings() -> PuppetSettings {
+    PuppetSettings {
+        lifetime: 5 * 365 * DAY,
+        alt_names: OtherNames::Refused,
+        authorization: Authorization::Refused,
+    }
+}
+
+/// The policy: everything for the agents' signer is approved if `automatic`.
+pub(crate) fn policy(automatic: bool) -> Policy {
+    let rule = Rule {
+        name: "autosign".to_owned(),
+        signers: vec![agent_signer()],
+        kind: RuleKind::Always,
+    };
+    Policy {
+        generation: 3,
+        rules: automatic.then_some(rule).into_iter().collect(),
+        reserved_names: ["ca.example.com".to_owned()].into(),
+    }
+}
+
+pub(crate) async fn authority(
+    folder: &Path,
+    store: Arc<dyn Store>,
+    keys: Arc<dyn KeyStore>,
+    clock: Arc<dyn Clock>,
+    automatic: bool,
+) -> Authority {
+    let algorithm = keys.algorithm(&issuer_id()).unwrap();
+    let chain = std::fs::read(folder.join("ca.pem")).unwrap();
+    let signer = |name, profile, one_certificate_per_name| Signer {
+        name,
+        profile,
+        issuer: issuer_id(),
+        one_certificate_per_name,
+    };
+    Authority::start(AuthorityConfig {
+        store,
+        keys,
+        clock,
+        entropy: Arc::new(SystemEntropy),
+        issuers: vec![Issuer::from_chain(issuer_id(), chain, algorithm).unwrap()],
+        signers: vec![
+            signer(agent_signer(), Profile::puppet_agent(settings()), true),
+            signer(client_signer(), Profile::kube_apiserver_client(), false),
+        ],
+        policy: policy(automatic),
+        limits: Limits::STANDARD,
+    })
+    .await
+    .unwrap()
+}
+
+/// An authority over a fresh folder, and what it stands on.
+pub(crate) struct World {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) clock: Arc<TestClock>,
+    pub(crate) authority: Authority,
+}
+
+impl World {
+    pub(crate) async fn new(automatic: bool) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        prepare(folder.path()).await;
+        let clock = TestClock::new();
+        let authority = authority(
+            folder.path(),
+            Arc::new(store(folder.path())),
+            Arc::new(keys(folder.path())),
+            clock.clone(),
+            automatic,
+        )
+        .await;
+        Self {
+            folder,
+            clock,
+            authority,
+        }
+    }
+
+    /// Ends the authority and starts another on the same folder.
+    pub(crate) async fn restart(self, automatic: bool) -> Self {
+        let Self {
+            folder,
+            clock,
+            authority: old,
+        } = self;
+        drop(old);
+        let authority = authority(
+            folder.path(),
+            Arc::new(store(folder.path())),
+            Arc::new(keys(folder.path())),
+            clock.clone(),
+            automatic,
+        )
+        .await;
+        Self {
+            folder,
+            clock,
+            authority,
+        }
+    }
+}
+
+pub(crate) fn csr(key: &LeafKey, name: &str, alt_names: &[AltName]) -> CheckedCsr {
+    let der = key.request(name, &[], alt_names).unwrap();
+    CheckedCsr::check(&der, &CsrLimits::STANDARD).unwrap()
+}
+
+pub(crate) fn submission(name: &str) -> Submission {
+    with_csr(name, csr(&LeafKey::generate().unwrap(), name, &[]))
+}
+
+pub(crate) fn with_csr(name: &str, csr: CheckedCsr) -> Submission {
+    Submission {
+        door: DOOR,
+        key: name.to_owned(),
+        csr,
+        signer: agent_signer(),
+        requester: Requester::anonymous(Some([127, 0, 0, 1].into())),
+        wishes: Wishes::default(),
+        retained: false,
+        attachment: Vec::new(),
+        decision: None,
+    }
+}
+
+pub(crate) fn act(name: &str) -> countersign_authority::Act {
+    countersign_authority::Act {
+        door: DOOR,
+        key: name.to_owned(),
+        actor: Requester {
+            identity: countersign_policy::Identity::Certname {
+                certname: "admin".to_owned(),
+            },
+            source: None,
+        },
+        reason: String::new(),
+        expected: None,
+        attachment: None,
+        lifetime: None,
+        on_unsignable: countersign_authority::OnUnsignable::Refuse,
+    }
+}

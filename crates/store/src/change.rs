@@ -1,0 +1,401 @@
+//! One change: its preconditions, then its writes, then what the feed and the audit log say of it.
+//!
+//! Runs inside the writer's transaction. Whatever fails here fails the change; the writer undoes it.
+
+use countersign_authority::store::{Change, CommitFault, Precondition, RequestUpdate, Write};
+use countersign_authority::{
+    CrlRecord, Door, Intent, IssuerId, RequestId, RequestRecord, Revision, Revocation,
+};
+use countersign_pki::Serial;
+use rusqlite::{Connection, OptionalExtension, ToSql, ffi, params};
+
+use crate::fault::{Fault, RefusedWrite};
+use crate::row::{
+    KIND_CERTIFICATE, KIND_CRL, KIND_REQUEST, KIND_REQUEST_DELETED, KIND_REVOCATION, document,
+    signed,
+};
+
+/// Checks what a change relies on. If it fails, nothing was written.
+pub(crate) fn check(connection: &Connection, change: &Change) -> Result<(), Fault> {
+    for precondition in &change.preconditions {
+        if !holds(connection, precondition)? {
+            return Err(Fault::conflict(precondition.clone()));
+        }
+    }
+    Ok(())
+}
+
+/// Writes a change as the commit with this revision. If it fails, a part may have been written.
+pub(crate) fn write(
+    connection: &Connection,
+    change: &Change,
+    revision: Revision,
+) -> Result<(), Fault> {
+    let mut commit = Commit {
+        connection,
+        revision: signed(revision.0, "revision")?,
+        entries: 0,
+    };
+    for write in &change.writes {
+        match write {
+            Write::InsertRequest(request) => commit.insert_request(request)?,
+            Write::UpdateRequest(update) => commit.update_request(update)?,
+            Write::DeleteRequest(id) => commit.delete_request(id)?,
+            Write::Intend(intent) => commit.intend(intent)?,
+            Write::VoidIntent { issuer, serial } => commit.void_intent(issuer, serial)?,
+            Write::Record {
+                issuer,
+                serial,
+                der,
+            } => commit.record(issuer, serial, der)?,
+            Write::Revoke(revocation) => commit.revoke(revocation)?,
+            Write::PutCrl(crl) => commit.put_crl(crl)?,
+        }
+    }
+    for (seq, entry) in (0_i64..).zip(&change.audit) {
+        let text = document(entry, "audit entry")?;
+        commit.execute(
+            "INSERT INTO audit (revision, seq, entry) VALUES (?1, ?2, ?3)",
+            params![commit.revision, seq, text],
+        )?;
+    }
+    Ok(())
+}
+
+fn holds(connection: &Connection, precondition: &Precondition) -> Result<bool, Fault> {
+    match precondition {
+        Precondition::RequestAt { id, version } => {
+            let stored: Option<i64> = connection
+                .prepare_cached("SELECT version FROM requests WHERE id = ?1")?
+                .query_row(params![id.as_bytes()], |row| row.get(0))
+                .optional()?;
+            Ok(stored.is_some() && stored == i64::try_from(version.0).ok())
+        }
+        Precondition::RequestExists { id } => Ok(exists_request(connection, id)?),
+        Precondition::KeyFree { door, key } => Ok(!connection
+            .prepare_cached("SELECT 1 FROM requests WHERE door = ?1 AND key = ?2 AND live = 1")?
+            .exists(params![door.as_str(), key])?),
+        Precondition::NewestCertificate {
+            issuer,
+            name,
+            serial,
+        } => {
+            let (open, newest): (bool, Option<Vec<u8>>) = connection
+                .prepare_cached(
+                    "SELECT EXISTS (SELECT 1 FROM certificates
+                                    WHERE issuer = ?1 AND name = ?2 AND state = 'intended'),
+                            (SELECT serial FROM certificates
+                             WHERE issuer = ?1 AND name = ?2 AND state = 'issued' ORDER BY number DESC LIMIT 1)",
+                )?
+                .query_row(params![issuer.as_str(), name], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            Ok(!open && newest.as_deref() == serial.as_ref().map(Serial::as_bytes))
+        }
+        Precondition::IntentOpen {
+            issuer,
+            serial,
+            owner,
+        } => {
+            let stored: Option<String> = connection
+                .prepare_cached(
+                    "SELECT owner FROM certificates WHERE issuer = ?1 AND serial = ?2 AND state = 'intended'",
+                )?
+                .query_row(params![issuer.as_str(), serial.as_bytes()], |row| row.get(0))
+                .optional()?;
+            Ok(match (stored, owner) {
+                (Some(stored), Some(owner)) => stored == owner.0,
+                (Some(_), None) => true,
+                (None, _) => false,
+            })
+        }
+        Precondition::CrlNumber { issuer, number } => {
+            let stored: Option<i64> = connection
+                .prepare_cached("SELECT number FROM crls WHERE issuer = ?1")?
+                .query_row(params![issuer.as_str()], |row| row.get(0))
+                .optional()?;
+            Ok(match number {
+                Some(number) => stored.is_some() && stored == i64::try_from(*number).ok(),
+                None => stored.is_none(),
+            })
+        }
+    }
+}
+
+fn exists_request(connection: &Connection, id: &RequestId) -> rusqlite::Result<bool> {
+    connection
+        .prepare_cached("SELECT 1 FROM requests WHERE id = ?1")?
+        .exists(params![id.as_bytes()])
+}
+
+/// The writes of one change, numbered for the feed.
+struct Commit<'c> {
+    connection: &'c Connection,
+    revision: i64,
+    entries: i64,
+}
+
+impl Commit<'_> {
+    fn insert_request(&mut self, request: &RequestRecord) -> Result<(), Fault> {
+        let (issuer, serial) = certificate_columns(request.certificate.as_ref());
+        let inserted = self.execute(
+            "INSERT INTO requests (id, door, key, live, retained, version, state, signer, csr, key_fingerprint,
+                                   requester, wishes, created, explanation, failure, issuer, serial, attachment)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
+            params![
+                request.id.as_bytes(),
+                request.door.as_str(),
+                request.key,
+                request.live,
+                request.retained,
+                self.revision,
+                request.state.word(),
+                request.signer.as_str(),
+                request.csr_der,
+                request.key_fingerprint.as_bytes(),
+                document(&request.requester, "requester")?,
+                document(&request.wishes, "wishes")?,
+                request.created.0,
+                document(&request.explanation, "explanation")?,
+                request.failure,
+                issuer,
+                serial,
+                request.attachment,
+            ],
+        );
+        match inserted {
+            Err(error) if is_taken(&error) => {
+                Err(if exists_request(self.connection, &request.id)? {
+                    Fault::refused(RefusedWrite::DuplicateRequest {
+                        id: request.id.to_string(),
+                    })
+                } else {
+                    name_taken(request.door.clone(), request.key.clone())
+                })
+            }
+            other => {
+                other?;
+                self.tell(
+                    KIND_REQUEST,
+                    request.door.as_str(),
+                    Some(request.id.as_bytes()),
+                    Some(&request.key),
+                )
+            }
+        }
+    }
+
+    fn update_request(&mut self, update: &RequestUpdate) -> Result<(), Fault> {
+        let (issuer, serial) = certificate_columns(update.certificate.as_ref());
+        let explanation = update
+            .explanation
+            .as_ref()
+            .map(|explanation| document(explanation, "explanation"))
+            .transpose()?;
+        let updated = self
+            .connection
+            .prepare_cached(
+                "UPDATE requests
+                 SET version = ?2, state = ?3, live = ?4, explanation = coalesce(?5, explanation),
+                     failure = coalesce(?6, failure), issuer = coalesce(?7, issuer), serial = coalesce(?8, serial),
+                     attachment = coalesce(?9, attachment)
+                 WHERE id = ?1 RETURNING door, key",
+            )?
+            .query_row(
+                params![
+                    update.id.as_bytes(),
+                    self.revision,
+                    update.state.word(),
+                    update.live,
+                    explanation,
+                    update.failure,
+                    issuer,
+                    serial,
+                    update.attachment,
+                ],
+                door_and_key,
+            )
+            .optional();
+        match updated {
+            Err(error) if is_taken(&error) => {
+                let (door, key) = self
+                    .connection
+                    .prepare_cached("SELECT door, key FROM requests WHERE id = ?1")?
+                    .query_row(params![update.id.as_bytes()], door_and_key)?;
+                Err(name_taken(Door::from_text(door), key))
+            }
+            other => {
+                let (door, key) = other?.ok_or_else(|| no_request(&update.id))?;
+                self.tell(KIND_REQUEST, &door, Some(update.id.as_bytes()), Some(&key))
+            }
+        }
+    }
+
+    fn delete_request(&mut self, id: &RequestId) -> Result<(), Fault> {
+        let (door, key) = self
+            .connection
+            .prepare_cached("DELETE FROM requests WHERE id = ?1 RETURNING door, key")?
+            .query_row(params![id.as_bytes()], door_and_key)
+            .optional()?
+            .ok_or_else(|| no_request(id))?;
+        self.tell(KIND_REQUEST_DELETED, &door, Some(id.as_bytes()), Some(&key))
+    }
+
+    fn intend(&self, intent: &Intent) -> Result<(), Fault> {
+        let inserted = self.execute(
+            "INSERT INTO certificates (issuer, serial, state, request, signer, name, key_fingerprint, not_before,
+                                       not_after, explanation, owner, lease_until)
+             VALUES (?1, ?2, 'intended', ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+            params![
+                intent.issuer.as_str(),
+                intent.serial.as_bytes(),
+                intent.request.as_bytes(),
+                intent.signer.as_str(),
+                intent.name,
+                intent.key_fingerprint.as_bytes(),
+                intent.not_before.0,
+                intent.not_after.0,
+                document(&intent.explanation, "explanation")?,
+                intent.owner.0,
+                intent.lease_until.0,
+            ],
+        );
+        match inserted {
+            Err(error) if is_taken(&error) => Err(Fault::Refused(CommitFault::DuplicateSerial {
+                issuer: intent.issuer.clone(),
+                serial: intent.serial,
+            })),
+            other => Ok(other.map(drop)?),
+        }
+    }
+
+    fn void_intent(&self, issuer: &IssuerId, serial: &Serial) -> Result<(), Fault> {
+        let voided = self.execute(
+            "UPDATE certificates SET state = 'void' WHERE issuer = ?1 AND serial = ?2 AND state = 'intended'",
+            params![issuer.as_str(), serial.as_bytes()],
+        )?;
+        if voided == 0 {
+            Err(no_intent(issuer, serial))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn record(&mut self, issuer: &IssuerId, serial: &Serial, der: &[u8]) -> Result<(), Fault> {
+        let recorded = self.execute(
+            "UPDATE certificates SET state = 'issued', der = ?3
+             WHERE issuer = ?1 AND serial = ?2 AND state = 'intended'",
+            params![issuer.as_str(), serial.as_bytes(), der],
+        )?;
+        if recorded == 0 {
+            return Err(no_intent(issuer, serial));
+        }
+        self.tell(
+            KIND_CERTIFICATE,
+            issuer.as_str(),
+            Some(serial.as_bytes()),
+            None,
+        )
+    }
+
+    /// The first revocation stands: a later one changes neither time nor reason, and is no change in the feed.
+    fn revoke(&mut self, revocation: &Revocation) -> Result<(), Fault> {
+        let (issuer, serial) = (revocation.issuer.as_str(), revocation.serial.as_bytes());
+        let revoked = self.execute(
+            "UPDATE certificates SET revoked_at = ?3, revoked_reason = ?4, revoked_revision = ?5
+             WHERE issuer = ?1 AND serial = ?2 AND state = 'issued' AND revoked_at IS NULL",
+            params![
+                issuer,
+                serial,
+                revocation.revoked.at.0,
+                revocation.revoked.reason.code(),
+                self.revision
+            ],
+        )?;
+        if revoked > 0 {
+            return self.tell(KIND_REVOCATION, issuer, Some(serial), None);
+        }
+        let stands = self
+            .connection
+            .prepare_cached(
+                "SELECT 1 FROM certificates WHERE issuer = ?1 AND serial = ?2 AND state = 'issued'",
+            )?
+            .exists(params![issuer, serial])?;
+        if stands {
+            Ok(())
+        } else {
+            Err(Fault::refused(RefusedWrite::NoSuchCertificate {
+                issuer: revocation.issuer.clone(),
+                serial: revocation.serial,
+            }))
+        }
+    }
+
+    fn put_crl(&mut self, crl: &CrlRecord) -> Result<(), Fault> {
+        self.execute(
+            "INSERT INTO crls (issuer, number, covers, this_update, next_update, der) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+             ON CONFLICT (issuer) DO UPDATE
+             SET number = excluded.number, covers = excluded.covers, this_update = excluded.this_update,
+                 next_update = excluded.next_update, der = excluded.der",
+            params![
+                crl.issuer.as_str(),
+                signed(crl.number, "CRL number")?,
+                signed(crl.covers.0, "revision")?,
+                crl.this_update.0,
+                crl.next_update.0,
+                crl.der,
+            ],
+        )?;
+        self.tell(KIND_CRL, crl.issuer.as_str(), None, None)
+    }
+
+    /// Adds an entry to the change feed.
+    fn tell(
+        &mut self,
+        kind: &str,
+        scope: &str,
+        thing: Option<&[u8]>,
+        key: Option<&str>,
+    ) -> Result<(), Fault> {
+        self.execute(
+            "INSERT INTO changes (revision, seq, kind, scope, thing, key) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            params![self.revision, self.entries, kind, scope, thing, key],
+        )?;
+        self.entries = self.entries.saturating_add(1);
+        Ok(())
+    }
+
+    fn execute(&self, sql: &str, values: &[&dyn ToSql]) -> rusqlite::Result<usize> {
+        self.connection.prepare_cached(sql)?.execute(values)
+    }
+}
+
+fn door_and_key(row: &rusqlite::Row<'_>) -> rusqlite::Result<(String, String)> {
+    Ok((row.get(0)?, row.get(1)?))
+}
+
+fn certificate_columns(certificate: Option<&(IssuerId, Serial)>) -> (Option<&str>, Option<&[u8]>) {
+    certificate
+        .map(|(issuer, serial)| (issuer.as_str(), serial.as_bytes()))
+        .unzip()
+}
+
+fn is_taken(error: &rusqlite::Error) -> bool {
+    error
+        .sqlite_error()
+        .is_some_and(|error| error.extended_code == ffi::SQLITE_CONSTRAINT_UNIQUE)
+}
+
+fn name_taken(door: Door, key: String) -> Fault {
+    Fault::conflict(Precondition::KeyFree { door, key })
+}
+
+fn no_request(id: &RequestId) -> Fault {
+    Fault::conflict(Precondition::RequestExists { id: *id })
+}
+
+fn no_intent(issuer: &IssuerId, serial: &Serial) -> Fault {
+    Fault::conflict(Precondition::IntentOpen {
+        issuer: issuer.clone(),
+        serial: *serial,
+        owner: None,
+    })
+}

@@ -1,0 +1,222 @@
+//! Schema versions: numbered SQL texts, each applied once, never altered afterwards.
+
+use std::path::Path;
+
+use countersign_pki::fingerprint_sha256;
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+
+use crate::folder::OpenFault;
+
+/// One step of the schema.
+pub(crate) struct Migration {
+    number: i64,
+    sql: &'static str,
+}
+
+impl Migration {
+    fn checksum(&self) -> String {
+        fingerprint_sha256(self.sql.as_bytes()).to_hex()
+    }
+}
+
+/// Brings a database to the newest schema this program knows, one transaction per step.
+///
+/// Refuses a database that a newer program wrote, one whose earlier steps were not what this
+/// program knows under their number, and one that belongs to something else.
+pub(crate) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), OpenFault> {
+    apply(connection, path, MIGRATIONS)
+}
+
+fn apply(connection: &mut Connection, path: &Path, known: &[Migration]) -> Result<(), OpenFault> {
+    let sqlite = |source| OpenFault::Sqlite {
+        path: path.to_owned(),
+        source,
+    };
+    if is_foreign(connection).map_err(sqlite)? {
+        return Err(OpenFault::Foreign {
+            path: path.to_owned(),
+        });
+    }
+    connection
+        .execute_batch(SCHEMA_MIGRATIONS)
+        .map_err(sqlite)?;
+    let newest: i64 = connection
+        .query_row(
+            "SELECT coalesce(max(number), 0) FROM schema_migrations",
+            [],
+            |row| row.get(0),
+        )
+        .map_err(sqlite)?;
+    let newest_known = known.last().map_or(0, |migration| migration.number);
+    if newest > newest_known {
+        return Err(OpenFault::Newer {
+            path: path.to_owned(),
+            found: newest,
+            known: newest_known,
+        });
+    }
+    for migration in known {
+        let applied: Option<String> = connection
+            .query_row(
+                "SELECT checksum FROM schema_migrations WHERE number = ?1",
+                [migration.number],
+                |row| row.get(0),
+            )
+            .optional()
+            .map_err(sqlite)?;
+        match applied {
+            Some(checksum) if checksum == migration.checksum() => {}
+            Some(_) => {
+                return Err(OpenFault::Altered {
+                    path: path.to_owned(),
+                    number: migration.number,
+                });
+            }
+            None => step(connection, migration).map_err(sqlite)?,
+        }
+    }
+    Ok(())
+}
+
+fn step(connection: &mut Connection, migration: &Migration) -> rusqlite::Result<()> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    transaction.execute_batch(migration.sql)?;
+    transaction.execute(
+        "INSERT INTO schema_migrations (number, checksum) VALUES (?1, ?2)",
+        params![migration.number, migration.checksum()],
+    )?;
+    transaction.commit()
+}
+
+fn is_foreign(connection: &Connection) -> rusqlite::Result<bool> {
+    connection.query_row(
+        "SELECT count(*) > 0 AND NOT max(name = 'schema_migrations') FROM sqlite_schema WHERE type = 'table'",
+        [],
+        |row| row.get::<_, Option<bool>>(0).map(|foreign| foreign.unwrap_or(false)),
+    )
+}
+
+const SCHEMA_MIGRATIONS: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (
+    number   INTEGER PRIMARY KEY,
+    checksum TEXT NOT NULL
+) STRICT";
+
+const MIGRATIONS: &[Migration] = &[Migration {
+    number: 1,
+    sql: include_str!("../migrations/0001_requests_and_ledger.sql"),
+}];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: Migration = Migration {
+        number: 1,
+        sql: "CREATE TABLE a (x INTEGER) STRICT",
+    };
+    const SECOND: Migration = Migration {
+        number: 2,
+        sql: "ALTER TABLE a ADD COLUMN y INTEGER",
+    };
+    const BROKEN: Migration = Migration {
+        number: 2,
+        sql: "CREATE TABLE b (x INTEGER) STRICT; CREATE TABEL c",
+    };
+
+    fn apply_to(connection: &mut Connection, known: &[Migration]) -> Result<(), OpenFault> {
+        apply(connection, Path::new("test.db"), known)
+    }
+
+    #[test]
+    fn applies_each_step_once_and_later_ones_on_top() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        apply_to(&mut connection, &[FIRST]).unwrap();
+        connection
+            .execute("INSERT INTO a (x) VALUES (7)", [])
+            .unwrap();
+        apply_to(&mut connection, &[FIRST, SECOND]).unwrap();
+        apply_to(&mut connection, &[FIRST, SECOND]).unwrap();
+        let row: (i64, Option<i64>) = connection
+            .query_row("SELECT x, y FROM a", [], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })
+            .unwrap();
+        assert_eq!(row, (7, None));
+    }
+
+    #[test]
+    fn refuses_a_newer_schema_and_names_both_versions() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        apply_to(&mut connection, &[FIRST, SECOND]).unwrap();
+        let fault = apply_to(&mut connection, &[FIRST]).unwrap_err();
+        assert!(
+            matches!(
+                fault,
+                OpenFault::Newer {
+                    found: 2,
+                    known: 1,
+                    ..
+                }
+            ),
+            "{fault}"
+        );
+    }
+
+    #[test]
+    fn refuses_a_step_that_was_altered_after_it_was_applied() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        apply_to(&mut connection, &[FIRST]).unwrap();
+        let altered = Migration {
+            number: 1,
+            sql: "CREATE TABLE a (x INTEGER, z INTEGER) STRICT",
+        };
+        let fault = apply_to(&mut connection, &[altered]).unwrap_err();
+        assert!(
+            matches!(fault, OpenFault::Altered { number: 1, .. }),
+            "{fault}"
+        );
+    }
+
+    #[test]
+    fn a_step_that_fails_leaves_nothing() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        apply_to(&mut connection, &[FIRST]).unwrap();
+        assert!(matches!(
+            apply_to(&mut connection, &[FIRST, BROKEN]),
+            Err(OpenFault::Sqlite { .. })
+        ));
+        apply_to(&mut connection, &[FIRST]).unwrap();
+        assert!(connection.prepare("SELECT x FROM b").is_err());
+    }
+
+    #[test]
+    fn refuses_a_database_of_something_else() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        connection
+            .execute_batch("CREATE TABLE bookmarks (url TEXT)")
+            .unwrap();
+        assert!(matches!(
+            apply_to(&mut connection, &[FIRST]),
+            Err(OpenFault::Foreign { .. })
+        ));
+        assert!(
+            connection
+                .prepare("SELECT * FROM schema_migrations")
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn numbers_are_consecutive() {
+        let numbers: Vec<i64> = MIGRATIONS
+            .iter()
+            .map(|migration| migration.number)
+            .collect();
+        assert!(
+            numbers
+                .iter()
+                .copied()
+                .eq(1..=i64::try_from(numbers.len()).unwrap())
+        );
+    }
+}

@@ -1,0 +1,467 @@
+//! The reads. Each sees one snapshot: everything that was acknowledged before it began.
+
+use countersign_authority::store::{Changed, Past, RequestFilter};
+use countersign_authority::{
+    AuditEntry, CrlRecord, Door, Intent, IssuerId, LedgerEntry, RequestId, RequestRecord,
+    RequestState, Revision, Revocation,
+};
+use countersign_pki::{Serial, UnixTime};
+use rusqlite::types::Value;
+use rusqlite::{Connection, Params, Row, params, params_from_iter};
+
+use crate::fault::Fault;
+use crate::row::{self, CHANGED, CRL, Columns, INTENT, LEDGER_ENTRY, REQUEST, REVOCATION};
+
+/// The last revision given out.
+pub(crate) fn revision(connection: &Connection) -> Result<Revision, Fault> {
+    one(
+        connection,
+        "SELECT revision FROM store_state WHERE one = 1",
+        [],
+        |row| Columns::of(row, "revision").revision(),
+    )?
+    .ok_or(Fault::Corrupt { what: "revision" })
+}
+
+pub(crate) fn changes(
+    connection: &Connection,
+    since: Revision,
+    limit: usize,
+) -> Result<Vec<Changed>, Fault> {
+    let page = whole_revisions(
+        connection,
+        "changes",
+        CHANGED,
+        since,
+        limit,
+        row::changed_thing,
+    )?;
+    Ok(page
+        .into_iter()
+        .map(|(revision, what)| Changed { revision, what })
+        .collect())
+}
+
+pub(crate) fn audit(
+    connection: &Connection,
+    since: Revision,
+    limit: usize,
+) -> Result<Vec<(Revision, AuditEntry)>, Fault> {
+    whole_revisions(
+        connection,
+        "audit",
+        "revision, entry",
+        since,
+        limit,
+        |row| {
+            let mut columns = Columns::of(row, "audit entry");
+            Ok((columns.revision()?, columns.document()?))
+        },
+    )
+}
+
+pub(crate) fn request(
+    connection: &Connection,
+    id: RequestId,
+) -> Result<Option<RequestRecord>, Fault> {
+    let sql = format!("SELECT {REQUEST} FROM requests WHERE id = ?1");
+    one(connection, &sql, params![id.as_bytes()], row::request)
+}
+
+pub(crate) fn request_at(
+    connection: &Connection,
+    door: &Door,
+    key: &str,
+    past: Past,
+) -> Result<Option<RequestRecord>, Fault> {
+    let sql = format!("SELECT {REQUEST} FROM requests WHERE door = ?1 AND key = ?2 AND live = 1");
+    let live = one(connection, &sql, params![door.as_str(), key], row::request)?;
+    if live.is_some() || past == Past::Ignore {
+        return Ok(live);
+    }
+    // Identities of one second are in no particular order; row numbers are in order of arrival.
+    let sql = format!(
+        "SELECT {REQUEST} FROM requests
+         WHERE number = (SELECT max(number) FROM requests WHERE door = ?1 AND key = ?2)"
+    );
+    one(connection, &sql, params![door.as_str(), key], row::request)
+}
+
+/// A page of requests. Doors are few and each is an equality in the indexes, so the page is made door by door: no filter
+/// walks through another door's requests.
+pub(crate) fn requests(
+    connection: &Connection,
+    filter: &RequestFilter,
+) -> Result<Vec<RequestRecord>, Fault> {
+    let mut page = Vec::new();
+    let mut next = match &filter.after {
+        Some((door, _, _)) => Some(door.as_str().to_owned()),
+        None => first_door(connection, "SELECT min(door) FROM requests", [])?,
+    };
+    while let Some(door) = next {
+        if filter
+            .door
+            .as_ref()
+            .is_none_or(|wanted| wanted.as_str() == door)
+        {
+            let (sql, values) = requests_of_door(&door, filter, page.len());
+            page.extend(all(
+                connection,
+                &sql,
+                params_from_iter(values),
+                row::request,
+            )?);
+        }
+        if filter.limit > 0 && page.len() >= filter.limit {
+            break;
+        }
+        next = first_door(
+            connection,
+            "SELECT min(door) FROM requests WHERE door > ?1",
+            [&door],
+        )?;
+    }
+    Ok(page)
+}
+
+pub(crate) fn certificate(
+    connection: &Connection,
+    issuer: &IssuerId,
+    serial: &Serial,
+) -> Result<Option<LedgerEntry>, Fault> {
+    let sql = format!(
+        "SELECT {LEDGER_ENTRY} FROM certificates WHERE issuer = ?1 AND serial = ?2 AND state = 'issued'"
+    );
+    one(
+        connection,
+        &sql,
+        params![issuer.as_str(), serial.as_bytes()],
+        row::ledger_entry,
+    )
+}
+
+pub(crate) fn newest_certificate(
+    connection: &Connection,
+    issuer: &IssuerId,
+    name: &str,
+) -> Result<Option<LedgerEntry>, Fault> {
+    let sql = format!(
+        "SELECT {LEDGER_ENTRY} FROM certificates
+         WHERE issuer = ?1 AND name = ?2 AND state = 'issued' ORDER BY number DESC LIMIT 1"
+    );
+    one(
+        connection,
+        &sql,
+        params![issuer.as_str(), name],
+        row::ledger_entry,
+    )
+}
+
+pub(crate) fn certificates_of(
+    connection: &Connection,
+    issuer: &IssuerId,
+    name: &str,
+    alive_at: UnixTime,
+) -> Result<Vec<LedgerEntry>, Fault> {
+    let sql = format!(
+        "SELECT {LEDGER_ENTRY} FROM certificates
+         WHERE issuer = ?1 AND name = ?2 AND state = 'issued' AND not_after >= ?3 ORDER BY number DESC"
+    );
+    all(
+        connection,
+        &sql,
+        params![issuer.as_str(), name, alive_at.0],
+        row::ledger_entry,
+    )
+}
+
+pub(crate) fn newest_certificates(
+    connection: &Connection,
+    issuer: &IssuerId,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<Vec<LedgerEntry>, Fault> {
+    // The inner query walks the name index alone and stops at the limit.
+    let inner = |condition: &str| {
+        format!(
+            "SELECT {LEDGER_ENTRY} FROM certificates WHERE number IN (
+                 SELECT max(number) FROM certificates
+                 WHERE issuer = ?1 AND state = 'issued' {condition} GROUP BY name ORDER BY name LIMIT ?2)
+             ORDER BY name"
+        )
+    };
+    let limit = bound(limit);
+    match after {
+        Some(after) => all(
+            connection,
+            &inner("AND name > ?3"),
+            params![issuer.as_str(), limit, after],
+            row::ledger_entry,
+        ),
+        None => all(
+            connection,
+            &inner(""),
+            params![issuer.as_str(), limit],
+            row::ledger_entry,
+        ),
+    }
+}
+
+pub(crate) fn revocations(
+    connection: &Connection,
+    issuer: &IssuerId,
+    alive_at: UnixTime,
+) -> Result<(Revision, Vec<Revocation>), Fault> {
+    let snapshot = connection.unchecked_transaction()?;
+    let complete_to = revision(&snapshot)?;
+    let sql = format!(
+        "SELECT {REVOCATION} FROM certificates
+         WHERE issuer = ?1 AND revoked_at IS NOT NULL AND not_after >= ?2 ORDER BY not_after, serial"
+    );
+    let revoked = all(
+        &snapshot,
+        &sql,
+        params![issuer.as_str(), alive_at.0],
+        row::revocation,
+    )?;
+    snapshot.commit()?;
+    Ok((complete_to, revoked))
+}
+
+pub(crate) fn crl(connection: &Connection, issuer: &IssuerId) -> Result<Option<CrlRecord>, Fault> {
+    let sql = format!("SELECT {CRL} FROM crls WHERE issuer = ?1");
+    one(connection, &sql, params![issuer.as_str()], row::crl)
+}
+
+pub(crate) fn open_intents(connection: &Connection) -> Result<Vec<Intent>, Fault> {
+    let sql = format!("SELECT {INTENT} FROM certificates WHERE state = 'intended' ORDER BY number");
+    all(connection, &sql, [], row::intent)
+}
+
+pub(crate) fn approved_without_intent(
+    connection: &Connection,
+) -> Result<Vec<RequestRecord>, Fault> {
+    let sql = format!(
+        "SELECT {REQUEST} FROM requests
+         WHERE state = 'approved' AND serial IS NULL
+           AND id NOT IN (SELECT request FROM certificates WHERE state = 'intended')
+         ORDER BY number"
+    );
+    all(connection, &sql, [], row::request)
+}
+
+/// The query for the rest of a page, of one door.
+fn requests_of_door(door: &str, filter: &RequestFilter, have: usize) -> (String, Vec<Value>) {
+    let index = open_index(&filter.states);
+    let mut sql = format!("SELECT {REQUEST} FROM requests {index} WHERE door = ?");
+    let mut values = vec![Value::Text(door.to_owned())];
+    if let Some(key) = &filter.key {
+        sql.push_str(" AND key = ?");
+        values.push(Value::Text(key.clone()));
+    }
+    if filter.live_only {
+        sql.push_str(" AND live = 1");
+    }
+    sql.push_str(&state_condition(&filter.states));
+    if let Some((after_door, key, id)) = &filter.after
+        && after_door.as_str() == door
+    {
+        sql.push_str(" AND (key, id) > (?, ?)");
+        values.push(Value::Text(key.clone()));
+        values.push(Value::Blob(id.as_bytes().to_vec()));
+    }
+    sql.push_str(" ORDER BY key, id LIMIT ?");
+    values.push(Value::Integer(match filter.limit {
+        0 => -1,
+        limit => bound(limit.saturating_sub(have)),
+    }));
+    (sql, values)
+}
+
+/// The states as literals: SQLite takes the partial index of open requests only if the query repeats its condition.
+fn state_condition(states: &[RequestState]) -> String {
+    if states.is_empty() {
+        return String::new();
+    }
+    let listed: Vec<String> = states
+        .iter()
+        .map(|state| format!("state = '{}'", state.word()))
+        .collect();
+    let repeated = if open_index(states).is_empty() {
+        ""
+    } else {
+        OPEN
+    };
+    format!(" AND ({}){repeated}", listed.join(" OR "))
+}
+
+/// Said outright, because without statistics SQLite prefers to walk the listing in order, past all that is issued.
+fn open_index(states: &[RequestState]) -> &'static str {
+    if states.is_empty() || states.contains(&RequestState::Issued) {
+        ""
+    } else {
+        "INDEXED BY requests_open"
+    }
+}
+
+fn first_door(
+    connection: &Connection,
+    sql: &str,
+    values: impl Params,
+) -> Result<Option<String>, Fault> {
+    Ok(one(connection, sql, values, |row| {
+        Columns::of(row, "request").take()
+    })?
+    .flatten())
+}
+
+/// A page of a table keyed by revision that never ends inside a revision, so that the caller can go on with the last
+/// revision it saw. If one revision alone has more entries than the limit, the page is that revision.
+fn whole_revisions<T>(
+    connection: &Connection,
+    table: &str,
+    columns: &str,
+    since: Revision,
+    limit: usize,
+    read: impl Fn(&Row<'_>) -> Result<(Revision, T), Fault>,
+) -> Result<Vec<(Revision, T)>, Fault> {
+    let sql = format!(
+        "SELECT {columns} FROM {table}
+         WHERE revision > ?1 AND revision <= coalesce(
+             (SELECT max(
+                 (SELECT min(revision) FROM {table} WHERE revision > ?1),
+                 (SELECT revision FROM {table} WHERE revision > ?1 ORDER BY revision, seq LIMIT 1 OFFSET ?2) - 1)),
+             9223372036854775807)
+         ORDER BY revision, seq"
+    );
+    let since = i64::try_from(since.0).unwrap_or(i64::MAX);
+    all(connection, &sql, params![since, bound(limit.max(1))], read)
+}
+
+fn one<T>(
+    connection: &Connection,
+    sql: &str,
+    values: impl Params,
+    read: impl Fn(&Row<'_>) -> Result<T, Fault>,
+) -> Result<Option<T>, Fault> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query(values)?;
+    rows.next()?.map(read).transpose()
+}
+
+fn all<T>(
+    connection: &Connection,
+    sql: &str,
+    values: impl Params,
+    read: impl Fn(&Row<'_>) -> Result<T, Fault>,
+) -> Result<Vec<T>, Fault> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query(values)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push(read(row)?);
+    }
+    Ok(found)
+}
+
+fn bound(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+/// The condition of the index `requests_open`, word for word.
+const OPEN: &str =
+    " AND (state = 'pending' OR state = 'approved' OR state = 'denied' OR state = 'failed')";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::migration;
+    use std::path::Path;
+
+    fn plan(filter: &RequestFilter) -> String {
+        let mut connection = Connection::open_in_memory().unwrap();
+        migration::migrate(&mut connection, Path::new("plan.db")).unwrap();
+        let (sql, values) = requests_of_door("puppet", filter, 0);
+        let mut statement = connection
+            .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))
+            .unwrap();
+        let steps = statement
+            .query_map(params_from_iter(values), |row| row.get::<_, String>(3))
+            .unwrap();
+        steps.collect::<Result<Vec<_>, _>>().unwrap().join("; ")
+    }
+
+    #[test]
+    fn a_page_of_requests_is_read_in_index_order() {
+        let after = Some((
+            Door::named("puppet"),
+            "a".to_owned(),
+            RequestId::from_bytes([0; 16]),
+        ));
+        for after in [None, after] {
+            let filter = RequestFilter {
+                after,
+                limit: 100,
+                ..RequestFilter::default()
+            };
+            let plan = plan(&filter);
+            assert!(
+                plan.contains("USING INDEX requests_listing (door=?"),
+                "{plan}"
+            );
+            assert!(!plan.contains("TEMP B-TREE"), "{plan}");
+        }
+    }
+
+    #[test]
+    fn requests_in_one_open_state_are_found_without_walking_past_the_issued() {
+        let after = Some((
+            Door::named("puppet"),
+            "a".to_owned(),
+            RequestId::from_bytes([0; 16]),
+        ));
+        for after in [None, after] {
+            for state in [
+                RequestState::Pending,
+                RequestState::Approved,
+                RequestState::Denied,
+                RequestState::Failed,
+            ] {
+                let states = vec![state];
+                let plan = plan(&RequestFilter {
+                    states,
+                    after: after.clone(),
+                    limit: 100,
+                    ..RequestFilter::default()
+                });
+                assert!(
+                    plan.contains("USING INDEX requests_open (state=? AND door=?"),
+                    "{plan}"
+                );
+                assert!(!plan.contains("TEMP B-TREE"), "{plan}");
+            }
+        }
+    }
+
+    #[test]
+    fn requests_in_several_open_states_are_found_without_walking_past_the_issued() {
+        let states = vec![RequestState::Pending, RequestState::Approved];
+        let plan = plan(&RequestFilter {
+            states,
+            limit: 100,
+            ..RequestFilter::default()
+        });
+        assert!(plan.contains("requests_open"), "{plan}");
+    }
+
+    #[test]
+    fn live_requests_are_read_in_index_order() {
+        let plan = plan(&RequestFilter {
+            live_only: true,
+            limit: 100,
+            ..RequestFilter::default()
+        });
+        assert!(plan.contains("USING INDEX requests_live (door=?"), "{plan}");
+        assert!(!plan.contains("TEMP B-TREE"), "{plan}");
+    }
+}

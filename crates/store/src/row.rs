@@ -1,0 +1,248 @@
+//! Records as rows: how each value is kept in a column, and how it comes back.
+
+use countersign_authority::store::ChangedThing;
+use countersign_authority::{
+    CrlRecord, Door, Intent, IssuerId, LedgerEntry, Owner, RequestId, RequestRecord, RequestState,
+    Revision, Revocation, Revoked,
+};
+use countersign_pki::{Fingerprint, RevocationReason, Serial, UnixTime};
+use countersign_policy::SignerName;
+use rusqlite::Row;
+use rusqlite::types::FromSql;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::fault::{Fault, RefusedWrite};
+
+/// The columns that [`request`] reads, in its order.
+pub(crate) const REQUEST: &str = "id, door, key, live, retained, version, state, signer, csr, key_fingerprint, \
+     requester, wishes, created, explanation, failure, issuer, serial, attachment";
+
+/// The columns that [`ledger_entry`] reads, in its order.
+pub(crate) const LEDGER_ENTRY: &str = "issuer, serial, request, signer, name, key_fingerprint, not_before, \
+     not_after, der, explanation, revoked_at, revoked_reason";
+
+/// The columns that [`intent`] reads, in its order.
+pub(crate) const INTENT: &str = "issuer, serial, request, signer, name, key_fingerprint, not_before, not_after, \
+     explanation, owner, lease_until";
+
+/// The columns that [`revocation`] reads, in its order.
+pub(crate) const REVOCATION: &str = "issuer, serial, revoked_at, revoked_reason, not_after";
+
+/// The columns that [`crl`] reads, in its order.
+pub(crate) const CRL: &str = "issuer, number, covers, this_update, next_update, der";
+
+/// The columns that [`changed_thing`] reads, in its order.
+pub(crate) const CHANGED: &str = "revision, kind, scope, thing, key";
+
+pub(crate) fn request(row: &Row<'_>) -> Result<RequestRecord, Fault> {
+    let mut columns = Columns::of(row, "request");
+    Ok(RequestRecord {
+        id: columns.request_id()?,
+        door: Door::from_text(columns.take()?),
+        key: columns.take()?,
+        live: columns.take()?,
+        retained: columns.take()?,
+        version: columns.revision()?,
+        state: {
+            let word: String = columns.take()?;
+            columns.known(RequestState::from_word(&word))?
+        },
+        signer: columns.signer()?,
+        csr_der: columns.take()?,
+        key_fingerprint: columns.fingerprint()?,
+        requester: columns.document()?,
+        wishes: columns.document()?,
+        created: UnixTime(columns.take()?),
+        explanation: columns.document()?,
+        failure: columns.take()?,
+        certificate: match (
+            columns.take::<Option<String>>()?,
+            columns.take::<Option<Vec<u8>>>()?,
+        ) {
+            (Some(issuer), Some(serial)) => Some((
+                columns.known(IssuerId::parse(&issuer).ok())?,
+                columns.known(Serial::from_be_bytes(&serial).ok())?,
+            )),
+            (_, _) => None,
+        },
+        attachment: columns.take()?,
+    })
+}
+
+pub(crate) fn ledger_entry(row: &Row<'_>) -> Result<LedgerEntry, Fault> {
+    let mut columns = Columns::of(row, "certificate");
+    Ok(LedgerEntry {
+        issuer: columns.issuer()?,
+        serial: columns.serial()?,
+        request: columns.request_id()?,
+        signer: columns.signer()?,
+        name: columns.take()?,
+        key_fingerprint: columns.fingerprint()?,
+        not_before: UnixTime(columns.take()?),
+        not_after: UnixTime(columns.take()?),
+        der: columns.take()?,
+        explanation: columns.document()?,
+        revoked: match columns.take()? {
+            Some(at) => Some(Revoked {
+                at: UnixTime(at),
+                reason: columns.reason()?,
+            }),
+            None => None,
+        },
+    })
+}
+
+pub(crate) fn intent(row: &Row<'_>) -> Result<Intent, Fault> {
+    let mut columns = Columns::of(row, "intent");
+    Ok(Intent {
+        issuer: columns.issuer()?,
+        serial: columns.serial()?,
+        request: columns.request_id()?,
+        signer: columns.signer()?,
+        name: columns.take()?,
+        key_fingerprint: columns.fingerprint()?,
+        not_before: UnixTime(columns.take()?),
+        not_after: UnixTime(columns.take()?),
+        explanation: columns.document()?,
+        owner: Owner(columns.take()?),
+        lease_until: UnixTime(columns.take()?),
+    })
+}
+
+pub(crate) fn revocation(row: &Row<'_>) -> Result<Revocation, Fault> {
+    let mut columns = Columns::of(row, "revocation");
+    Ok(Revocation {
+        issuer: columns.issuer()?,
+        serial: columns.serial()?,
+        revoked: Revoked {
+            at: UnixTime(columns.take()?),
+            reason: columns.reason()?,
+        },
+        not_after: UnixTime(columns.take()?),
+    })
+}
+
+pub(crate) fn crl(row: &Row<'_>) -> Result<CrlRecord, Fault> {
+    let mut columns = Columns::of(row, "revocation list");
+    Ok(CrlRecord {
+        issuer: columns.issuer()?,
+        number: columns.unsigned()?,
+        covers: columns.revision()?,
+        this_update: UnixTime(columns.take()?),
+        next_update: UnixTime(columns.take()?),
+        der: columns.take()?,
+    })
+}
+
+pub(crate) fn changed_thing(row: &Row<'_>) -> Result<(Revision, ChangedThing), Fault> {
+    let mut columns = Columns::of(row, "change");
+    let revision = columns.revision()?;
+    let kind: String = columns.take()?;
+    let what = match kind.as_str() {
+        KIND_REQUEST | KIND_REQUEST_DELETED => {
+            let door = Door::from_text(columns.take()?);
+            let id = columns.request_id()?;
+            let key = columns.take()?;
+            if kind == KIND_REQUEST {
+                ChangedThing::Request { id, door, key }
+            } else {
+                ChangedThing::RequestDeleted { id, door, key }
+            }
+        }
+        KIND_CERTIFICATE => ChangedThing::Certificate {
+            issuer: columns.issuer()?,
+            serial: columns.serial()?,
+        },
+        KIND_REVOCATION => ChangedThing::Revocation {
+            issuer: columns.issuer()?,
+            serial: columns.serial()?,
+        },
+        KIND_CRL => ChangedThing::Crl {
+            issuer: columns.issuer()?,
+        },
+        _ => return Err(Fault::Corrupt { what: "change" }),
+    };
+    Ok((revision, what))
+}
+
+/// A structured value as JSON text.
+pub(crate) fn document<T: Serialize>(value: &T, what: &'static str) -> Result<String, Fault> {
+    serde_json::to_string(value).map_err(|_| Fault::refused(RefusedWrite::Unstorable { what }))
+}
+
+/// SQLite's integers have a sign.
+pub(crate) fn signed(value: u64, what: &'static str) -> Result<i64, Fault> {
+    i64::try_from(value).map_err(|_| Fault::refused(RefusedWrite::Unstorable { what }))
+}
+
+/// One row, read from left to right.
+pub(crate) struct Columns<'r> {
+    row: &'r Row<'r>,
+    next: usize,
+    what: &'static str,
+}
+
+impl<'r> Columns<'r> {
+    pub(crate) fn of(row: &'r Row<'r>, what: &'static str) -> Self {
+        Self { row, next: 0, what }
+    }
+
+    pub(crate) fn take<T: FromSql>(&mut self) -> Result<T, Fault> {
+        let value = self.row.get(self.next);
+        self.next = self.next.saturating_add(1);
+        self.known(value.ok())
+    }
+
+    pub(crate) fn revision(&mut self) -> Result<Revision, Fault> {
+        self.unsigned().map(Revision)
+    }
+
+    pub(crate) fn document<T: DeserializeOwned>(&mut self) -> Result<T, Fault> {
+        let text: String = self.take()?;
+        self.known(serde_json::from_str(&text).ok())
+    }
+
+    fn unsigned(&mut self) -> Result<u64, Fault> {
+        let value: i64 = self.take()?;
+        self.known(u64::try_from(value).ok())
+    }
+
+    fn request_id(&mut self) -> Result<RequestId, Fault> {
+        self.take().map(RequestId::from_bytes)
+    }
+
+    fn fingerprint(&mut self) -> Result<Fingerprint, Fault> {
+        self.take().map(Fingerprint::from_bytes)
+    }
+
+    fn issuer(&mut self) -> Result<IssuerId, Fault> {
+        let text: String = self.take()?;
+        self.known(IssuerId::parse(&text).ok())
+    }
+
+    fn serial(&mut self) -> Result<Serial, Fault> {
+        let bytes: Vec<u8> = self.take()?;
+        self.known(Serial::from_be_bytes(&bytes).ok())
+    }
+
+    fn signer(&mut self) -> Result<SignerName, Fault> {
+        let text: String = self.take()?;
+        self.known(SignerName::parse(&text).ok())
+    }
+
+    fn reason(&mut self) -> Result<RevocationReason, Fault> {
+        let code: u8 = self.take()?;
+        self.known(RevocationReason::from_code(code))
+    }
+
+    fn known<T>(&self, value: Option<T>) -> Result<T, Fault> {
+        value.ok_or(Fault::Corrupt { what: self.what })
+    }
+}
+
+pub(crate) const KIND_REQUEST: &str = "request";
+pub(crate) const KIND_REQUEST_DELETED: &str = "request-deleted";
+pub(crate) const KIND_CERTIFICATE: &str = "certificate";
+pub(crate) const KIND_REVOCATION: &str = "revocation";
+pub(crate) const KIND_CRL: &str = "crl";

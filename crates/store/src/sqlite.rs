@@ -1,0 +1,248 @@
+//! The store on SQLite: its threads and the calls that reach them.
+
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+use countersign_authority::store::{
+    Answer, Change, Changed, CommitFault, Committed, Past, RequestFilter, Store, StoreFault,
+};
+use countersign_authority::{
+    AuditEntry, CrlRecord, Door, Intent, IssuerId, LedgerEntry, RequestId, RequestRecord, Revision,
+    Revocation,
+};
+use countersign_pki::{Serial, UnixTime};
+use futures_util::future::BoxFuture;
+use rusqlite::Connection;
+use tokio::sync::{oneshot, watch};
+
+use crate::fault::{Fault, SharedFault};
+use crate::folder::{OpenFault, StoreFiles};
+use crate::migration;
+use crate::query;
+use crate::reader::{self, ReadJob};
+use crate::writer::{WriteJob, Writer};
+
+/// A store in one SQLite file that this process has to itself.
+///
+/// A commit that was handed over is carried out even if its caller goes away. Dropping the store completes what is
+/// waiting and closes the files.
+pub struct SqliteStore {
+    files: Arc<StoreFiles>,
+    revisions: watch::Receiver<Revision>,
+    /// Taken only when the store is dropped, which tells the threads to end.
+    queues: Option<Queues>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Queues {
+    writes: SyncSender<WriteJob>,
+    reads: SyncSender<ReadJob>,
+}
+
+impl SqliteStore {
+    /// Opens the store at `path`, or makes a new one, and brings its schema up to date.
+    ///
+    /// # Errors
+    /// If another process has it, it cannot be opened, or its schema is not one this program knows.
+    pub fn open(path: &Path) -> Result<Self, OpenFault> {
+        let files = Arc::new(StoreFiles::claim(path)?);
+        let sqlite = |source| OpenFault::Sqlite {
+            path: path.to_owned(),
+            source,
+        };
+        let mut connection = files.writer().map_err(sqlite)?;
+        migration::migrate(&mut connection, path)?;
+        let revision = query::revision(&connection).map_err(|fault| match fault {
+            Fault::Sqlite(source) => sqlite(source),
+            Fault::Corrupt { .. } | Fault::Refused(_) => {
+                sqlite(rusqlite::Error::QueryReturnedNoRows)
+            }
+        })?;
+        let readers: Vec<Connection> = (0..READERS)
+            .map(|_| files.reader())
+            .collect::<Result<_, _>>()
+            .map_err(sqlite)?;
+        let identity = files.identity().ok_or_else(|| OpenFault::File {
+            path: path.to_owned(),
+            source: std::io::ErrorKind::NotFound.into(),
+        })?;
+
+        let (sender, revisions) = watch::channel(revision);
+        let (writes, write_queue) = sync_channel(WAITING_WRITES);
+        let (reads, read_queue) = sync_channel(WAITING_READS);
+        let mut store = Self {
+            files,
+            revisions,
+            queues: Some(Queues { writes, reads }),
+            threads: Vec::new(),
+        };
+        let writer = Writer::new(Arc::clone(&store.files), identity, connection, sender);
+        store.start("store-writer".to_owned(), move || writer.run(&write_queue))?;
+        let read_queue: Arc<Mutex<Receiver<ReadJob>>> = Arc::new(Mutex::new(read_queue));
+        for (number, connection) in (1..).zip(readers) {
+            let queue = Arc::clone(&read_queue);
+            store.start(format!("store-reader-{number}"), move || {
+                reader::run(&connection, &queue)
+            })?;
+        }
+        Ok(store)
+    }
+
+    fn start(
+        &mut self,
+        name: String,
+        work: impl FnOnce() + Send + 'static,
+    ) -> Result<(), OpenFault> {
+        let thread = thread::Builder::new()
+            .name(name)
+            .spawn(work)
+            .map_err(|source| OpenFault::Thread { source })?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// Runs a query on a reading thread. A full queue is answered at once, not waited for.
+    fn read<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&Connection) -> Result<T, Fault> + Send + 'static,
+    ) -> Answer<'_, T> {
+        Box::pin(async move {
+            let (answer, answered) = oneshot::channel();
+            let job: ReadJob = Box::new(move |connection| {
+                // Nobody waits any more: do not spend a query on it.
+                if !answer.is_closed() {
+                    let _ = answer.send(query(connection));
+                }
+            });
+            let queues = self.queues.as_ref().ok_or(StoreFault::Stopped)?;
+            hand_over(&queues.reads, job)?;
+            match answered.await {
+                Ok(Ok(found)) => Ok(found),
+                Ok(Err(Fault::Sqlite(error))) => {
+                    Err(SharedFault::new(error).as_store_fault(self.files.folder()))
+                }
+                Ok(Err(Fault::Corrupt { what })) => Err(StoreFault::Corrupt { what }),
+                Ok(Err(Fault::Refused(_))) | Err(_) => Err(StoreFault::Stopped),
+            }
+        })
+    }
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        self.queues = None;
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has said so already.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Store for SqliteStore {
+    fn commit(&self, change: Change) -> BoxFuture<'_, Result<Committed, CommitFault>> {
+        Box::pin(async move {
+            let (answer, answered) = oneshot::channel();
+            let queues = self.queues.as_ref().ok_or(StoreFault::Stopped)?;
+            hand_over(&queues.writes, WriteJob { change, answer })?;
+            answered
+                .await
+                .unwrap_or(Err(CommitFault::Store(StoreFault::Stopped)))
+        })
+    }
+
+    fn revisions(&self) -> watch::Receiver<Revision> {
+        self.revisions.clone()
+    }
+
+    fn changes(&self, since: Revision, limit: usize) -> Answer<'_, Vec<Changed>> {
+        self.read(move |connection| query::changes(connection, since, limit))
+    }
+
+    fn request(&self, id: RequestId) -> Answer<'_, Option<RequestRecord>> {
+        self.read(move |connection| query::request(connection, id))
+    }
+
+    fn request_at(&self, door: &Door, key: &str, past: Past) -> Answer<'_, Option<RequestRecord>> {
+        let (door, key) = (door.clone(), key.to_owned());
+        self.read(move |connection| query::request_at(connection, &door, &key, past))
+    }
+
+    fn requests(&self, filter: RequestFilter) -> Answer<'_, Vec<RequestRecord>> {
+        self.read(move |connection| query::requests(connection, &filter))
+    }
+
+    fn certificate(&self, issuer: &IssuerId, serial: &Serial) -> Answer<'_, Option<LedgerEntry>> {
+        let (issuer, serial) = (issuer.clone(), *serial);
+        self.read(move |connection| query::certificate(connection, &issuer, &serial))
+    }
+
+    fn newest_certificate(&self, issuer: &IssuerId, name: &str) -> Answer<'_, Option<LedgerEntry>> {
+        let (issuer, name) = (issuer.clone(), name.to_owned());
+        self.read(move |connection| query::newest_certificate(connection, &issuer, &name))
+    }
+
+    fn certificates_of(
+        &self,
+        issuer: &IssuerId,
+        name: &str,
+        alive_at: UnixTime,
+    ) -> Answer<'_, Vec<LedgerEntry>> {
+        let (issuer, name) = (issuer.clone(), name.to_owned());
+        self.read(move |connection| query::certificates_of(connection, &issuer, &name, alive_at))
+    }
+
+    fn newest_certificates(
+        &self,
+        issuer: &IssuerId,
+        after: Option<String>,
+        limit: usize,
+    ) -> Answer<'_, Vec<LedgerEntry>> {
+        let issuer = issuer.clone();
+        self.read(move |connection| {
+            query::newest_certificates(connection, &issuer, after.as_deref(), limit)
+        })
+    }
+
+    fn revocations(
+        &self,
+        issuer: &IssuerId,
+        alive_at: UnixTime,
+    ) -> Answer<'_, (Revision, Vec<Revocation>)> {
+        let issuer = issuer.clone();
+        self.read(move |connection| query::revocations(connection, &issuer, alive_at))
+    }
+
+    fn crl(&self, issuer: &IssuerId) -> Answer<'_, Option<CrlRecord>> {
+        let issuer = issuer.clone();
+        self.read(move |connection| query::crl(connection, &issuer))
+    }
+
+    fn open_intents(&self) -> Answer<'_, Vec<Intent>> {
+        self.read(query::open_intents)
+    }
+
+    fn approved_without_intent(&self) -> Answer<'_, Vec<RequestRecord>> {
+        self.read(query::approved_without_intent)
+    }
+
+    fn audit(&self, since: Revision, limit: usize) -> Answer<'_, Vec<(Revision, AuditEntry)>> {
+        self.read(move |connection| query::audit(connection, since, limit))
+    }
+
+    fn is_exclusive(&self) -> bool {
+        true
+    }
+}
+
+fn hand_over<T>(queue: &SyncSender<T>, job: T) -> Result<(), StoreFault> {
+    queue.try_send(job).map_err(|refusal| match refusal {
+        TrySendError::Full(_) => StoreFault::Overloaded,
+        TrySendError::Disconnected(_) => StoreFault::Stopped,
+    })
+}
+
+const READERS: usize = 2; // reads are short; more threads would only take cores from signing
+const WAITING_WRITES: usize = 4096; // a fraction of a second of work: beyond it, callers had better come back later
+const WAITING_READS: usize = 4096;

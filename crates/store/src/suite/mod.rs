@@ -1,0 +1,100 @@
+//! What every store has to do, as tests that know only the [`Store`] trait.
+//!
+//! [`store_suite!`](crate::store_suite) makes one named test of each behaviour. An implementation says where its stores
+//! live by a [`Ground`] and passes unchanged:
+//!
+//! ```text
+//! mod sqlite_suite {
+//!     countersign_store::store_suite!(super::TemporaryFile::new());
+//! }
+//! ```
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
+
+pub mod feed;
+pub mod ledger;
+pub mod requests;
+pub mod together;
+
+mod sample;
+
+use std::sync::Arc;
+
+use countersign_authority::Store;
+use futures_util::future::BoxFuture;
+
+pub use sample::{Enrolment, Sample};
+
+/// Where a store under test lives. A new ground is empty.
+pub trait Ground: Send + Sync {
+    /// Opens the store on this ground, with everything that was committed to the one before it, which the
+    /// caller has dropped.
+    fn open(&self) -> BoxFuture<'_, Arc<dyn Store>>;
+}
+
+/// Makes a test of each behaviour; the argument is an expression that gives a new [`Ground`], in names of the module
+/// around it.
+#[macro_export]
+macro_rules! store_suite {
+    ($ground:expr) => {
+        $crate::store_suite! { @in requests, $ground,
+            a_request_comes_back_field_by_field,
+            an_identity_is_stored_once,
+            a_taken_name_refuses_another_request,
+            a_released_name_can_be_taken_again,
+            a_released_name_cannot_be_reoccupied_once_taken,
+            an_update_changes_what_it_names_and_nothing_else,
+            a_request_that_changed_since_it_was_read_is_a_conflict,
+            writes_to_a_request_that_is_not_there_are_refused,
+            a_deleted_request_is_gone_and_its_certificate_stays,
+            pages_of_requests_are_ordered_and_complete,
+            filters_show_what_they_name,
+            approved_requests_without_intent_are_found,
+        }
+        $crate::store_suite! { @in ledger, $ground,
+            an_intent_becomes_a_certificate_field_by_field,
+            the_newest_certificate_is_checked_with_open_intents,
+            a_record_needs_an_open_intent_of_its_owner,
+            a_voided_serial_stays_burned,
+            a_serial_is_used_once_per_issuer,
+            the_first_revocation_stands,
+            only_what_is_in_the_ledger_can_be_revoked,
+            revocations_are_listed_until_the_certificate_ends,
+            the_number_of_the_crl_guards_its_publication,
+            certificates_of_a_name_are_listed_newest_first,
+            pages_of_newest_certificates_are_ordered_and_complete,
+            open_intents_are_listed_oldest_first,
+        }
+        $crate::store_suite! { @in feed, $ground,
+            changes_come_in_commit_order,
+            pages_of_changes_never_split_a_commit,
+            audit_entries_come_in_commit_order_and_whole,
+            revisions_wake_their_receivers,
+            reopening_keeps_everything,
+            revisions_are_not_given_out_twice,
+        }
+        $crate::store_suite! { @in together, $ground,
+            a_failed_precondition_leaves_nothing,
+            a_failed_write_leaves_nothing,
+            one_of_many_conflicting_changes_wins,
+            one_of_many_intents_for_a_name_wins,
+            a_conflict_fails_alone,
+            a_commit_is_visible_when_it_is_acknowledged,
+            a_reader_sees_no_gaps_while_writers_run,
+        }
+    };
+    (@in $area:ident, $ground:expr, $($behaviour:ident,)+) => {
+        mod $area {
+            use super::*;
+            $(
+                #[::tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $behaviour() {
+                    $crate::suite::$area::$behaviour(&$ground).await;
+                }
+            )+
+        }
+    };
+}

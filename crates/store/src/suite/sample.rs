@@ -1,0 +1,311 @@
+//! Records to store, each different from the ones before.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use countersign_authority::store::{Change, Committed, Precondition, RequestUpdate, Store, Write};
+use countersign_authority::{
+    AuditEntry, CrlRecord, Door, Intent, IssuerId, Owner, RequestId, RequestRecord, RequestState,
+    Revision, Revocation, Revoked,
+};
+use countersign_pki::{RevocationReason, Serial, UnixTime, fingerprint_sha256};
+use countersign_policy::{
+    Deciding, Effect, Explanation, Finding, Identity, Requester, SignerName, Step, Wishes,
+};
+
+/// Makes records. Identities grow with the order in which they were made, as those of real requests do.
+#[derive(Debug, Default)]
+pub struct Sample {
+    made: AtomicU32,
+}
+
+/// The usual enrolment: a request that is approved at once and its certificate, in two commits.
+#[derive(Debug)]
+pub struct Enrolment {
+    /// The request, as it is inserted.
+    pub request: RequestRecord,
+    /// The intent for it.
+    pub intent: Intent,
+}
+
+impl Sample {
+    /// A request with every field filled, pending, at the door `puppet`.
+    pub fn request(&self, key: &str) -> RequestRecord {
+        self.request_at(Self::door(), key)
+    }
+
+    /// The same at another door.
+    pub fn request_at(&self, door: Door, key: &str) -> RequestRecord {
+        let number = self.next();
+        RequestRecord {
+            id: Self::identity(number),
+            door,
+            key: key.to_owned(),
+            live: true,
+            retained: number.is_multiple_of(2),
+            version: Revision::default(),
+            state: RequestState::Pending,
+            signer: Self::signer(),
+            csr_der: (0..=255).chain(number.to_be_bytes()).collect(),
+            key_fingerprint: fingerprint_sha256(&number.to_le_bytes()),
+            requester: Requester {
+                identity: Identity::User {
+                    username: format!("system:node:{key}"),
+                    groups: vec!["system:nodes".to_owned(), "Gruppe \"ä\"".to_owned()],
+                    uid: number.to_string(),
+                    extra: BTreeMap::from([(
+                        "pod".to_owned(),
+                        vec!["a".to_owned(), String::new()],
+                    )]),
+                },
+                source: Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7))),
+            },
+            wishes: Wishes {
+                usages: vec!["client auth".to_owned()],
+                expiration_seconds: Some(86_400),
+            },
+            created: Self::time(number),
+            explanation: Self::explanation(Effect::Pending, number),
+            failure: None,
+            certificate: None,
+            attachment: vec![0, 1, 0xff],
+        }
+    }
+
+    /// An intent for a request, in the ledger under the request's name.
+    pub fn intent(&self, request: &RequestRecord) -> Intent {
+        let number = self.next();
+        Intent {
+            issuer: Self::issuer(),
+            serial: Self::serial(number),
+            request: request.id,
+            signer: request.signer.clone(),
+            name: request.key.clone(),
+            key_fingerprint: request.key_fingerprint,
+            not_before: Self::time(number).minus_seconds(86_400),
+            not_after: Self::time(number).plus_seconds(86_400 * 365),
+            explanation: Self::explanation(Effect::Approve, number),
+            owner: Self::owner(),
+            lease_until: Self::time(number).plus_seconds(60),
+        }
+    }
+
+    /// An enrolment that has not happened yet.
+    pub fn enrolment(&self, key: &str) -> Enrolment {
+        let mut request = self.request(key);
+        request.state = RequestState::Approved;
+        request.explanation.effect = Effect::Approve;
+        let intent = self.intent(&request);
+        Enrolment { request, intent }
+    }
+
+    /// An audit entry.
+    pub fn audit(&self, action: &'static str, subject: &str) -> AuditEntry {
+        AuditEntry {
+            at: Self::time(self.next()),
+            actor: Requester::authority(),
+            action: Cow::Borrowed(action),
+            subject: subject.to_owned(),
+            request: None,
+            detail: String::new(),
+        }
+    }
+
+    /// The door of most samples.
+    pub const fn door() -> Door {
+        Door::named("puppet")
+    }
+
+    /// The issuer of most samples.
+    pub fn issuer() -> IssuerId {
+        IssuerId::parse("puppet").unwrap()
+    }
+
+    /// The signer of all samples.
+    pub fn signer() -> SignerName {
+        SignerName::parse("countersign.dev/puppet-agent").unwrap()
+    }
+
+    /// The owner of all intents.
+    pub fn owner() -> Owner {
+        Owner("this-process".to_owned())
+    }
+
+    /// A moment, later for larger numbers.
+    pub fn time(number: u32) -> UnixTime {
+        UnixTime(1_700_000_000).plus_seconds(u64::from(number))
+    }
+
+    /// A serial: short ones, long ones, and ones whose top bit is set.
+    pub fn serial(number: u32) -> Serial {
+        match number % 3 {
+            0 => Serial::try_from(u64::from(number).saturating_add(1)).unwrap(),
+            1 => Serial::try_from(u64::MAX.saturating_sub(u64::from(number))).unwrap(),
+            _ => {
+                let mut bytes = [0x5a; 16];
+                bytes[12..].copy_from_slice(&number.to_be_bytes());
+                Serial::random_from(bytes)
+            }
+        }
+    }
+
+    fn identity(number: u32) -> RequestId {
+        let mut random = [0x33; 10];
+        random[6..].copy_from_slice(&number.to_be_bytes());
+        RequestId::new(Self::time(number), random)
+    }
+
+    fn explanation(effect: Effect, number: u32) -> Explanation {
+        Explanation {
+            effect,
+            by: Some(Deciding::Rule {
+                name: "lab".to_owned(),
+            }),
+            at: Self::time(number),
+            generation: u64::from(number),
+            steps: vec![Step {
+                rule: "lab".to_owned(),
+                kind: "allowlist".to_owned(),
+                finding: Finding::Match,
+                reason: "the name is \"on\" the list".to_owned(),
+            }],
+        }
+    }
+
+    fn next(&self) -> u32 {
+        self.made.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl Enrolment {
+    /// The first commit: the request with its intent.
+    pub fn intend(&self, sample: &Sample) -> Change {
+        let Self { request, intent } = self;
+        Change {
+            preconditions: vec![
+                Precondition::KeyFree {
+                    door: request.door.clone(),
+                    key: request.key.clone(),
+                },
+                Precondition::NewestCertificate {
+                    issuer: intent.issuer.clone(),
+                    name: intent.name.clone(),
+                    serial: None,
+                },
+            ],
+            writes: vec![
+                Write::InsertRequest(request.clone()),
+                Write::Intend(intent.clone()),
+            ],
+            audit: vec![sample.audit("approve", &request.key)],
+        }
+    }
+
+    /// The second commit: the certificate.
+    pub fn record(&self, sample: &Sample) -> Change {
+        let Self { request, intent } = self;
+        Change {
+            preconditions: vec![Precondition::IntentOpen {
+                issuer: intent.issuer.clone(),
+                serial: intent.serial,
+                owner: Some(intent.owner.clone()),
+            }],
+            writes: vec![
+                Write::Record {
+                    issuer: intent.issuer.clone(),
+                    serial: intent.serial,
+                    der: self.der(),
+                },
+                Write::UpdateRequest(RequestUpdate {
+                    state: RequestState::Issued,
+                    live: request.retained,
+                    certificate: Some((intent.issuer.clone(), intent.serial)),
+                    ..untouched(request)
+                }),
+            ],
+            audit: vec![sample.audit("issue", &intent.serial.to_string())],
+        }
+    }
+
+    /// The certificate: the store does not look into it.
+    pub fn der(&self) -> Vec<u8> {
+        [b"certificate ", self.intent.serial.as_bytes()].concat()
+    }
+
+    /// Its revocation.
+    pub fn revocation(&self, at: UnixTime, reason: RevocationReason) -> Revocation {
+        Revocation {
+            issuer: self.intent.issuer.clone(),
+            serial: self.intent.serial,
+            revoked: Revoked { at, reason },
+            not_after: self.intent.not_after,
+        }
+    }
+}
+
+/// An update that leaves everything as it was inserted.
+pub(super) fn untouched(request: &RequestRecord) -> RequestUpdate {
+    RequestUpdate {
+        id: request.id,
+        state: request.state,
+        live: request.live,
+        explanation: None,
+        failure: None,
+        certificate: None,
+        attachment: None,
+    }
+}
+
+/// A CRL of the usual issuer.
+pub(super) fn crl(number: u64) -> CrlRecord {
+    CrlRecord {
+        issuer: Sample::issuer(),
+        number,
+        covers: Revision(number),
+        this_update: Sample::time(0),
+        next_update: Sample::time(1),
+        der: format!("list {number}").into_bytes(),
+    }
+}
+
+/// Commits writes without preconditions.
+pub(super) async fn write(store: &dyn Store, writes: Vec<Write>) -> Committed {
+    store
+        .commit(Change {
+            writes,
+            ..Change::default()
+        })
+        .await
+        .unwrap()
+}
+
+/// Stores a request.
+pub(super) async fn insert(store: &dyn Store, request: &RequestRecord) -> Committed {
+    write(store, vec![Write::InsertRequest(request.clone())]).await
+}
+
+/// Puts a certificate with its request into the ledger.
+pub(super) async fn enrol(store: &dyn Store, sample: &Sample, key: &str) -> Enrolment {
+    let enrolment = sample.enrolment(key);
+    store.commit(enrolment.intend(sample)).await.unwrap();
+    store.commit(enrolment.record(sample)).await.unwrap();
+    enrolment
+}
+
+/// Puts another certificate for the same request into the ledger.
+pub(super) async fn renew(store: &dyn Store, sample: &Sample, earlier: &Enrolment) -> Enrolment {
+    let renewed = Enrolment {
+        request: earlier.request.clone(),
+        intent: sample.intent(&earlier.request),
+    };
+    write(store, vec![Write::Intend(renewed.intent.clone())]).await;
+    store.commit(renewed.record(sample)).await.unwrap();
+    renewed
+}
+
+/// Two records are the same if everything they hold is.
+pub(super) fn assert_same<T: std::fmt::Debug>(found: T, expected: T) {
+    assert_eq!(format!("{found:#?}"), format!("{expected:#?}"));
+}

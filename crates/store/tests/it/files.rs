@@ -1,0 +1,148 @@
+//! The store's files: who may use them, who may read them, and which schemas open.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use countersign_authority::store::RequestFilter;
+use countersign_authority::{Revision, Store};
+use countersign_pki::RevocationReason;
+use countersign_store::suite::Sample;
+use countersign_store::{OpenFault, SqliteStore};
+use rusqlite::Connection;
+
+use crate::ground::TemporaryFile;
+
+#[test]
+fn a_second_opener_is_refused_and_told_which_file_to_look_at() {
+    let ground = TemporaryFile::new();
+    let first = ground.store();
+    assert!(first.is_exclusive());
+    let fault = SqliteStore::open(&ground.path()).err().expect("a refusal");
+    assert!(matches!(fault, OpenFault::InUse { .. }));
+    let sentence = fault.to_string();
+    assert!(sentence.contains("countersign.db is in use"), "{sentence}");
+    assert!(sentence.contains("countersign.db.lock"), "{sentence}");
+    drop(first);
+    ground.store();
+}
+
+#[test]
+fn nobody_else_can_read_the_files() {
+    let ground = TemporaryFile::new();
+    let _store = ground.store();
+    let folder = ground.path().parent().unwrap().read_dir().unwrap();
+    let mut seen = 0;
+    for file in folder {
+        let file = file.unwrap();
+        let mode = file.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{:?} has mode {mode:o}", file.file_name());
+        seen += 1;
+    }
+    assert_eq!(seen, 4, "database, log, index and lock");
+}
+
+#[test]
+fn the_database_is_durable_and_has_large_pages() {
+    let ground = TemporaryFile::new();
+    drop(ground.store());
+    let connection = Connection::open(ground.path()).unwrap();
+    let pragma =
+        |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, String>(0));
+    assert_eq!(pragma("journal_mode").unwrap(), "wal");
+    let size: i64 = connection
+        .pragma_query_value(None, "page_size", |row| row.get(0))
+        .unwrap();
+    assert_eq!(size, 8192);
+}
+
+#[test]
+fn a_newer_schema_is_refused_with_a_sentence() {
+    let ground = TemporaryFile::new();
+    drop(ground.store());
+    let connection = Connection::open(ground.path()).unwrap();
+    connection
+        .execute(
+            "INSERT INTO schema_migrations (number, checksum) VALUES (4000, '')",
+            [],
+        )
+        .unwrap();
+    drop(connection);
+    let sentence = SqliteStore::open(&ground.path())
+        .err()
+        .expect("a refusal")
+        .to_string();
+    assert!(
+        sentence.contains("countersign.db has schema 4000"),
+        "{sentence}"
+    );
+}
+
+#[test]
+fn a_file_that_is_no_database_is_refused_and_left_alone() {
+    let ground = TemporaryFile::new();
+    let text = "this is somebody's letter, ".repeat(100);
+    fs::write(ground.path(), &text).unwrap();
+    let fault = SqliteStore::open(&ground.path()).err().expect("a refusal");
+    assert!(matches!(fault, OpenFault::Sqlite { .. }), "{fault}");
+    assert_eq!(fs::read_to_string(ground.path()).unwrap(), text);
+}
+
+#[test]
+fn a_missing_directory_is_named() {
+    let ground = TemporaryFile::new();
+    let path = ground
+        .path()
+        .with_file_name("missing")
+        .join("countersign.db");
+    let fault = SqliteStore::open(&path).err().expect("a refusal");
+    assert!(
+        fault.to_string().contains("missing/countersign.db"),
+        "{fault}"
+    );
+}
+
+/// A store as the first schema left it, with one of everything, opens and shows what it holds.
+#[tokio::test]
+async fn the_first_schema_opens() {
+    let ground = TemporaryFile::new();
+    let connection = Connection::open(ground.path()).unwrap();
+    connection
+        .execute_batch(include_str!("../fixtures/schema-0001.sql"))
+        .unwrap();
+    drop(connection);
+    let store = ground.store();
+    let requests = store.requests(RequestFilter::default()).await.unwrap();
+    let keys: Vec<&str> = requests
+        .iter()
+        .map(|request| request.key.as_str())
+        .collect();
+    assert_eq!(keys, ["agent.example.com", "waiting.example.com"]);
+    let issuer = Sample::issuer();
+    let entry = store
+        .newest_certificate(&issuer, "agent.example.com")
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        requests[0].certificate,
+        Some((issuer.clone(), entry.serial))
+    );
+    assert_eq!(entry.revoked.unwrap().reason, RevocationReason::Superseded);
+    let (complete_to, revoked) = store.revocations(&issuer, Sample::time(0)).await.unwrap();
+    assert_eq!((complete_to, revoked.len()), (Revision(4), 1));
+    assert_eq!(store.crl(&issuer).await.unwrap().unwrap().number, 1);
+    assert_eq!(store.open_intents().await.unwrap().len(), 1);
+    assert_eq!(
+        store.changes(Revision::default(), 100).await.unwrap().len(),
+        6
+    );
+    assert_eq!(
+        store.audit(Revision::default(), 100).await.unwrap().len(),
+        3
+    );
+    let next = store
+        .commit(countersign_authority::store::Change::default())
+        .await
+        .unwrap();
+    assert_eq!(next.revision, Revision(5));
+}

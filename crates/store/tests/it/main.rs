@@ -1,0 +1,18 @@
+//! The store on SQLite: the conformance suite, files and schema, death of the process, and a failing disk.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "tests fail by panicking"
+)]
+
+mod child;
+mod crash;
+mod disk;
+mod files;
+mod ground;
+
+mod sqlite {
+    use crate::ground::TemporaryFile;
+
+    countersign_store::store_suite!(TemporaryFile::new());
+}
