@@ -1,0 +1,220 @@
+//! Lists, metadata-only forms and watch events.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::meta::ObjectMeta;
+use crate::model::CertificateSigningRequest;
+use crate::status::Status;
+use crate::{API_VERSION, KIND, LIST_KIND};
+
+/// A page of objects.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct List<T> {
+    kind: &'static str,
+    api_version: &'static str,
+    /// Version and continuation.
+    pub metadata: ListMeta,
+    /// The objects; an empty list, never `null`.
+    pub items: Vec<T>,
+}
+
+/// Version of a collection and how to get its rest.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ListMeta {
+    /// Revision of the store; watches start here.
+    pub resource_version: String,
+    /// Opaque token for the next page; empty on the last.
+    #[serde(rename = "continue", skip_serializing_if = "String::is_empty")]
+    pub continuation: String,
+    /// Objects on later pages, where known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remaining_item_count: Option<u64>,
+}
+
+/// An object without spec and status.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PartialObjectMetadata<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    /// The object's metadata.
+    pub metadata: &'a ObjectMeta,
+}
+
+/// What happened to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum EventType {
+    /// Created, or began to match the selector.
+    Added,
+    /// Changed.
+    Modified,
+    /// Deleted, or ceased to match the selector.
+    Deleted,
+    /// Nothing but progress.
+    Bookmark,
+    /// The watch ends; the object is a [`Status`].
+    Error,
+}
+
+/// One line of a watch.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WatchEvent<T> {
+    /// What happened.
+    #[serde(rename = "type")]
+    pub event: EventType,
+    /// The object as it is now; on deletion as it last was, with the deletion's version.
+    pub object: T,
+}
+
+impl List<CertificateSigningRequest> {
+    /// A page of whole objects.
+    #[must_use]
+    pub fn of_objects(metadata: ListMeta, items: Vec<CertificateSigningRequest>) -> Self {
+        Self {
+            kind: LIST_KIND,
+            api_version: API_VERSION,
+            metadata,
+            items,
+        }
+    }
+}
+
+impl<'a> List<PartialObjectMetadata<'a>> {
+    /// A page of metadata.
+    #[must_use]
+    pub fn of_metadata(
+        metadata: ListMeta,
+        objects: impl IntoIterator<Item = &'a CertificateSigningRequest>,
+    ) -> Self {
+        let items = objects.into_iter().map(PartialObjectMetadata::of).collect();
+        Self {
+            kind: "PartialObjectMetadataList",
+            api_version: META_VERSION,
+            metadata,
+            items,
+        }
+    }
+}
+
+impl<'a> PartialObjectMetadata<'a> {
+    /// The metadata of an object.
+    #[must_use]
+    pub fn of(object: &'a CertificateSigningRequest) -> Self {
+        Self {
+            kind: "PartialObjectMetadata",
+            api_version: META_VERSION,
+            metadata: &object.metadata,
+        }
+    }
+}
+
+impl<T: Serialize> WatchEvent<T> {
+    /// The line, with its end.
+    ///
+    /// # Errors
+    /// Only if `T` cannot be written as JSON.
+    pub fn line(&self) -> Result<Vec<u8>, serde_json::Error> {
+        let mut line = serde_json::to_vec(self)?;
+        line.push(b'\n');
+        Ok(line)
+    }
+}
+
+impl WatchEvent<Value> {
+    /// Tells a client how far the watch is; `initial_end` also that the state at its start has been sent in full.
+    #[must_use]
+    pub fn bookmark(resource_version: &str, initial_end: InitialEvents) -> Self {
+        let mut metadata = json!({"resourceVersion": resource_version, "creationTimestamp": null});
+        if initial_end == InitialEvents::Complete {
+            metadata = json!({"resourceVersion": resource_version, "creationTimestamp": null,
+                "annotations": {"k8s.io/initial-events-end": "true"}});
+        }
+        let object = json!({"kind": KIND, "apiVersion": API_VERSION, "metadata": metadata,
+            "spec": {"request": null, "signerName": ""}, "status": {}});
+        Self {
+            event: EventType::Bookmark,
+            object,
+        }
+    }
+}
+
+impl WatchEvent<Status> {
+    /// Ends a watch with a reason.
+    #[must_use]
+    pub fn error(status: Status) -> Self {
+        Self {
+            event: EventType::Error,
+            object: status,
+        }
+    }
+}
+
+/// Whether a bookmark closes the initial events of a watch-list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InitialEvents {
+    /// It is the bookmark after the last of them.
+    Complete,
+    /// It has nothing to do with them.
+    Unrelated,
+}
+
+const META_VERSION: &str = "meta.k8s.io/v1";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_list_has_items() {
+        let meta = ListMeta {
+            resource_version: "7".into(),
+            ..ListMeta::default()
+        };
+        assert_eq!(
+            serde_json::to_value(List::of_objects(meta, vec![])).unwrap(),
+            json!({"kind": "CertificateSigningRequestList", "apiVersion": "certificates.k8s.io/v1",
+                "metadata": {"resourceVersion": "7"}, "items": []})
+        );
+    }
+
+    #[test]
+    fn metadata_forms_leave_the_rest_out() {
+        let mut object = CertificateSigningRequest::default();
+        object.metadata.name = "a".into();
+        let list = List::of_metadata(ListMeta::default(), [&object]);
+        let json = serde_json::to_value(list).unwrap();
+        assert_eq!(
+            json["items"][0],
+            json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "a"}})
+        );
+    }
+
+    #[test]
+    fn events_are_one_line_each() {
+        let line = WatchEvent {
+            event: EventType::Added,
+            object: CertificateSigningRequest::default(),
+        }
+        .line()
+        .unwrap();
+        assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
+        assert!(
+            line.starts_with(br#"{"type":"ADDED","object":{"kind":"CertificateSigningRequest""#)
+        );
+        let bookmark =
+            serde_json::to_value(WatchEvent::bookmark("9", InitialEvents::Complete)).unwrap();
+        assert_eq!(
+            bookmark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"],
+            "true"
+        );
+        let error = serde_json::to_value(WatchEvent::error(Status::expired("too old"))).unwrap();
+        assert_eq!(
+            (&error["type"], &error["object"]["code"]),
+            (&json!("ERROR"), &json!(410))
+        );
+    }
+}

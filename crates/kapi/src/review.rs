@@ -1,0 +1,437 @@
+//! Review messages: who am I, may I, may they (`authentication.k8s.io/v1`, `authorization.k8s.io/v1`).
+//!
+//! Reviews are not stored: a client posts one and gets it back with its `status` filled in.
+
+#![expect(
+    clippy::indexing_slicing,
+    reason = "fields are set on objects made here, never on input"
+)]
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::decode::{self, DecodeFault};
+use crate::field::FieldError;
+use crate::model::UserInfo;
+use crate::negotiate::BodyFormat;
+use crate::protobuf::{self, Envelope, ProtobufFault};
+use crate::wire::{Budget, Fields, WireFault};
+use crate::{MAX_BODY_BYTES, MAX_BODY_VALUES};
+
+/// Which review a path takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReviewKind {
+    /// Who am I?
+    SelfSubject,
+    /// May I do this?
+    SelfAccess,
+    /// May somebody do this?
+    Access,
+    /// What may I do?
+    SelfRules,
+}
+
+/// What a review asks.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ReviewSpec {
+    /// An action on a resource.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource_attributes: Option<ResourceAttributes>,
+    /// An action on another path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub non_resource_attributes: Option<NonResourceAttributes>,
+    /// Whose rights are in question, where not the sender's own.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub user: String,
+    /// That user's groups.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    /// Further facts about that user.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub extra: BTreeMap<String, Vec<String>>,
+    /// That user's id.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// Namespace of a rules review.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+}
+
+/// An action on a resource.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ResourceAttributes {
+    /// Namespace; kubectl fills it for cluster-wide resources too.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// Verb.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub verb: String,
+    /// API group.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// API version.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub version: String,
+    /// Resource.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub resource: String,
+    /// Subresource.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub subresource: String,
+    /// Name of the object; empty means all.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+}
+
+/// An action on a path that is no resource.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NonResourceAttributes {
+    /// Path.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub path: String,
+    /// Verb: an HTTP method in lower case.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub verb: String,
+}
+
+/// One rule in the answer to a rules review.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceRule {
+    /// Verbs.
+    pub verbs: Vec<String>,
+    /// API groups.
+    pub api_groups: Vec<String>,
+    /// Resources.
+    pub resources: Vec<String>,
+    /// Names; none means all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub resource_names: Vec<String>,
+}
+
+impl ReviewKind {
+    /// Kind of the message.
+    #[must_use]
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::SelfSubject => "SelfSubjectReview",
+            Self::SelfAccess => "SelfSubjectAccessReview",
+            Self::Access => "SubjectAccessReview",
+            Self::SelfRules => "SelfSubjectRulesReview",
+        }
+    }
+
+    /// Group and version of the message.
+    #[must_use]
+    pub fn api_version(self) -> &'static str {
+        match self {
+            Self::SelfSubject => "authentication.k8s.io/v1",
+            Self::SelfAccess | Self::Access | Self::SelfRules => "authorization.k8s.io/v1",
+        }
+    }
+
+    /// Reads what a review asks.
+    ///
+    /// # Errors
+    /// Says why the body is no such review.
+    pub fn decode(self, body: &[u8], format: BodyFormat) -> Result<ReviewSpec, DecodeFault> {
+        if body.len() > MAX_BODY_BYTES {
+            return Err(DecodeFault::TooLarge);
+        }
+        match format {
+            BodyFormat::Json => {
+                let mut root = decode::parse(body, self.kind())?.root;
+                let text = |name: &str| {
+                    root.get(name)
+                        .and_then(Value::as_str)
+                        .unwrap_or_default()
+                        .to_owned()
+                };
+                self.expect(&text("kind"), &text("apiVersion"))?;
+                let mut spec = root
+                    .get_mut("spec")
+                    .map(Value::take)
+                    .unwrap_or_else(|| json!({}));
+                drop_nulls(&mut spec);
+                serde_json::from_value(spec).map_err(|cause| DecodeFault::Json {
+                    kind: self.kind(),
+                    cause,
+                })
+            }
+            BodyFormat::Protobuf => {
+                let fault = |cause| DecodeFault::Protobuf {
+                    kind: self.kind(),
+                    cause,
+                };
+                let envelope = Envelope::read(body).map_err(fault)?;
+                self.expect(envelope.kind, envelope.api_version)?;
+                self.read(envelope.raw)
+                    .map_err(|wire| fault(ProtobufFault::Object(wire)))
+            }
+        }
+    }
+
+    /// What is wrong with the question of an access review; a server answers 422.
+    #[must_use]
+    pub fn validate(self, spec: &ReviewSpec) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        if matches!(self, Self::SelfAccess | Self::Access) {
+            match (&spec.resource_attributes, &spec.non_resource_attributes) {
+                (Some(_), Some(_)) => errors.push(FieldError::invalid(
+                    "spec.nonResourceAttributes",
+                    json!(spec.non_resource_attributes),
+                    "cannot be specified in combination with resourceAttributes",
+                )),
+                (None, None) => errors.push(FieldError::invalid(
+                    "spec.resourceAttributes",
+                    json!(spec.resource_attributes),
+                    "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+                )),
+                _ => {}
+            }
+        }
+        if self == Self::Access && spec.user.is_empty() && spec.groups.is_empty() {
+            errors.push(FieldError::invalid(
+                "spec.user",
+                "",
+                "at least one of user or group must be specified",
+            ));
+        }
+        errors
+    }
+
+    fn expect(self, kind: &str, version: &str) -> Result<(), DecodeFault> {
+        let known = (kind.is_empty() || kind == self.kind())
+            && (version.is_empty() || version == self.api_version());
+        if known {
+            Ok(())
+        } else {
+            Err(DecodeFault::Kind {
+                found: kind.to_owned(),
+                version: version.to_owned(),
+            })
+        }
+    }
+
+    fn read(self, raw: &[u8]) -> Result<ReviewSpec, WireFault> {
+        let mut spec = ReviewSpec::default();
+        let mut budget = Budget::new(MAX_BODY_VALUES);
+        let mut fields = Fields::of(raw);
+        while let Some(field) = fields.next()? {
+            match (self, field.number) {
+                (Self::SelfRules, 2) => {
+                    let mut inner = Fields::of(field.bytes()?);
+                    while let Some(part) = inner.next()? {
+                        if part.number == 1 {
+                            spec.namespace = part.string()?;
+                        }
+                    }
+                }
+                (Self::SelfAccess | Self::Access, 2) => {
+                    access_spec(field.bytes()?, &mut spec, &mut budget)?
+                }
+                _ => {}
+            }
+        }
+        Ok(spec)
+    }
+
+    fn answer(self, spec: Option<&ReviewSpec>, status: Value) -> Value {
+        let mut answer =
+            json!({"kind": self.kind(), "apiVersion": self.api_version(), "metadata": {}});
+        if let Some(spec) = spec {
+            answer["spec"] = json!(spec);
+        }
+        answer["status"] = status;
+        answer
+    }
+}
+
+/// Answers `SelfSubjectReview`.
+#[must_use]
+pub fn who_am_i(user: &UserInfo) -> Value {
+    ReviewKind::SelfSubject.answer(None, json!({"userInfo": user}))
+}
+
+/// Answers an access review.
+#[must_use]
+pub fn access(kind: ReviewKind, spec: &ReviewSpec, allowed: bool, reason: &str) -> Value {
+    let mut status = json!({"allowed": allowed});
+    if !reason.is_empty() {
+        status["reason"] = json!(reason);
+    }
+    kind.answer(Some(spec), status)
+}
+
+/// Answers a rules review; `paths` are the non-resource paths that may be read.
+#[must_use]
+pub fn rules(resources: &[ResourceRule], paths: &[&str]) -> Value {
+    let paths = json!([{"verbs": ["get"], "nonResourceURLs": paths}]);
+    let status =
+        json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false});
+    ReviewKind::SelfRules.answer(Some(&ReviewSpec::default()), status)
+}
+
+fn access_spec(raw: &[u8], spec: &mut ReviewSpec, budget: &mut Budget) -> Result<(), WireFault> {
+    let mut fields = Fields::of(raw);
+    while let Some(field) = fields.next()? {
+        match field.number {
+            1 => resource(
+                field.bytes()?,
+                spec.resource_attributes.get_or_insert_default(),
+            )?,
+            2 => {
+                let attributes = spec.non_resource_attributes.get_or_insert_default();
+                let mut inner = Fields::of(field.bytes()?);
+                while let Some(part) = inner.next()? {
+                    match part.number {
+                        1 => attributes.path = part.string()?,
+                        2 => attributes.verb = part.string()?,
+                        _ => {}
+                    }
+                }
+            }
+            3 => spec.user = field.string()?,
+            4 => protobuf::push(&mut spec.groups, field.string()?, budget)?,
+            5 => protobuf::extra(field, &mut spec.extra, budget)?,
+            6 => spec.uid = field.string()?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn resource(raw: &[u8], attributes: &mut ResourceAttributes) -> Result<(), WireFault> {
+    let mut fields = Fields::of(raw);
+    while let Some(field) = fields.next()? {
+        match field.number {
+            1 => attributes.namespace = field.string()?,
+            2 => attributes.verb = field.string()?,
+            3 => attributes.group = field.string()?,
+            4 => attributes.version = field.string()?,
+            5 => attributes.resource = field.string()?,
+            6 => attributes.subresource = field.string()?,
+            7 => attributes.name = field.string()?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn drop_nulls(value: &mut Value) {
+    if let Value::Object(map) = value {
+        map.retain(|_, value| !value.is_null());
+        map.values_mut().for_each(drop_nulls);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Writer;
+
+    #[test]
+    fn json_and_protobuf_ask_the_same() {
+        let body = json!({"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
+            "metadata": {"creationTimestamp": null}, "status": {"allowed": false},
+            "spec": {"resourceAttributes": {"namespace": "default", "verb": "create", "group": "certificates.k8s.io",
+                "resource": "certificatesigningrequests"}, "nonResourceAttributes": null}});
+        let from_json = ReviewKind::SelfAccess
+            .decode(body.to_string().as_bytes(), BodyFormat::Json)
+            .unwrap();
+        let mut raw = Writer::default();
+        raw.message(1, |_| {});
+        raw.message(2, |spec| {
+            spec.message(1, |attributes| {
+                attributes.text(1, "default");
+                attributes.text(2, "create");
+                attributes.text(3, "certificates.k8s.io");
+                attributes.text(5, "certificatesigningrequests");
+            });
+        });
+        let raw = raw.into_bytes();
+        let body = Envelope {
+            api_version: "authorization.k8s.io/v1",
+            kind: "SelfSubjectAccessReview",
+            raw: &raw,
+        }
+        .write();
+        assert_eq!(
+            ReviewKind::SelfAccess
+                .decode(&body, BodyFormat::Protobuf)
+                .unwrap(),
+            from_json
+        );
+        assert_eq!(
+            from_json.resource_attributes.as_ref().unwrap().verb,
+            "create"
+        );
+        assert_eq!(ReviewKind::SelfAccess.validate(&from_json), vec![]);
+        assert!(
+            ReviewKind::SelfRules
+                .decode(&body, BodyFormat::Protobuf)
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn incomplete_questions_are_refused() {
+        let fields = |kind: ReviewKind, spec: &ReviewSpec| -> Vec<String> {
+            kind.validate(spec)
+                .into_iter()
+                .map(|error| error.field)
+                .collect()
+        };
+        assert_eq!(
+            fields(ReviewKind::SelfAccess, &ReviewSpec::default()),
+            ["spec.resourceAttributes"]
+        );
+        let both = ReviewSpec {
+            resource_attributes: Some(ResourceAttributes::default()),
+            non_resource_attributes: Some(NonResourceAttributes::default()),
+            ..ReviewSpec::default()
+        };
+        assert_eq!(
+            fields(ReviewKind::Access, &both),
+            ["spec.nonResourceAttributes", "spec.user"]
+        );
+        assert_eq!(
+            fields(ReviewKind::SelfRules, &ReviewSpec::default()),
+            Vec::<String>::new()
+        );
+    }
+
+    #[test]
+    fn answers_have_their_shape() {
+        let user = UserInfo {
+            username: "jane".into(),
+            groups: vec!["system:authenticated".into()],
+            ..UserInfo::default()
+        };
+        assert_eq!(
+            who_am_i(&user),
+            json!({"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1", "metadata": {},
+                "status": {"userInfo": {"username": "jane", "groups": ["system:authenticated"]}}})
+        );
+        let answer = access(
+            ReviewKind::Access,
+            &ReviewSpec {
+                user: "jane".into(),
+                ..ReviewSpec::default()
+            },
+            true,
+            "rule",
+        );
+        assert_eq!(answer["status"], json!({"allowed": true, "reason": "rule"}));
+        assert_eq!(answer["spec"], json!({"user": "jane"}));
+        assert_eq!(
+            rules(&[], &["/version"])["status"]["nonResourceRules"][0]["nonResourceURLs"],
+            json!(["/version"])
+        );
+    }
+}
