@@ -1,0 +1,164 @@
+//! The native interface: every door's requests and every issuer's certificates, as JSON.
+//!
+//! It is served beside the Puppet door and trusts the same administrators' certificates. Lists are
+//! `{"items": [...], "cursor": "..."}`, times RFC 3339, errors `{"error": {"code", "message"}}`. Attributes of requests,
+//! which may hold secrets, are in no object; only the complete message of a single request has them.
+
+mod certificates;
+mod cursor;
+mod faults;
+mod item;
+mod requests;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{FromRequestParts, Request, State};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use axum::routing::{get, post};
+use countersign_authority::{Authority, IssuerId};
+use countersign_policy::Requester;
+use http::request::Parts;
+use http::{HeaderValue, StatusCode, header};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tracing::{error, info};
+
+use crate::peer::Peer;
+use crate::puppet::Caller;
+
+use faults::Refusal;
+
+/// The native interface of an authority. Cheap to clone.
+#[derive(Clone)]
+pub struct EnrolDoor {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    authority: Authority,
+    /// Whose administrators may call.
+    issuer: IssuerId,
+}
+
+impl EnrolDoor {
+    /// The interface to `authority` for the administrators whose certificates `issuer` signed.
+    pub fn new(authority: Authority, issuer: IssuerId) -> Self {
+        Self {
+            shared: Arc::new(Shared { authority, issuer }),
+        }
+    }
+
+    fn authority(&self) -> &Authority {
+        &self.shared.authority
+    }
+}
+
+/// The interface as a service, to be merged with the Puppet door.
+pub fn router(door: EnrolDoor) -> Router {
+    let calls = Router::new()
+        .route("/requests", get(requests::list))
+        .route(
+            "/requests/{door}/{name}",
+            get(requests::show).delete(requests::delete),
+        )
+        .route("/requests/{door}/{name}/approve", post(requests::approve))
+        .route("/requests/{door}/{name}/deny", post(requests::deny))
+        .route("/certificates", get(certificates::list))
+        .route("/certificates/{issuer}/{serial}", get(certificates::show))
+        .route(
+            "/certificates/{issuer}/{serial}/revoke",
+            post(certificates::revoke),
+        )
+        .method_not_allowed_fallback(|| async { Refusal::MethodNotAllowed })
+        .fallback(|| async { Refusal::NoSuchCall })
+        .layer(middleware::from_fn_with_state(
+            door.clone(),
+            administrators_only,
+        ))
+        .with_state(door);
+    Router::new().nest("/enrol/v1", calls)
+}
+
+/// Who acts, as the engine records it. Present on every call that was let through.
+#[derive(Clone)]
+struct Administrator(Requester);
+
+impl<S: Sync> FromRequestParts<S> for Administrator {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Refusal> {
+        parts
+            .extensions
+            .get::<Self>()
+            .cloned()
+            .ok_or(Refusal::Unauthenticated)
+    }
+}
+
+/// Everything here is for administrators; what others may learn is whether they are one.
+async fn administrators_only(
+    State(door): State<EnrolDoor>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Refusal> {
+    let Some(peer) = request.extensions().get::<Peer>() else {
+        error!("a request arrived without its peer");
+        return Err(Refusal::Internal {
+            what: "the connection is not known".to_owned(),
+        });
+    };
+    let caller = Caller::of(peer, door.authority(), &door.shared.issuer);
+    match caller {
+        Caller::Administrator { .. } => {
+            let administrator = Administrator(caller.requester(peer));
+            request.extensions_mut().insert(administrator);
+            Ok(next.run(request).await)
+        }
+        Caller::Nobody => Err(Refusal::Unauthenticated),
+        Caller::Agent { .. } | Caller::Refused => {
+            info!(%caller, method = %request.method(), "forbidden");
+            Err(Refusal::Forbidden)
+        }
+    }
+}
+
+fn json(status: StatusCode, value: &impl Serialize) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(text) => {
+            let mut response = Response::new(Body::from(text));
+            *response.status_mut() = status;
+            let headers = response.headers_mut();
+            headers.insert(
+                header::CONTENT_TYPE,
+                HeaderValue::from_static("application/json"),
+            );
+            headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+            response
+        }
+        Err(error) => {
+            error!(%error, "an answer cannot be written as JSON");
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+            response
+        }
+    }
+}
+
+/// The members of a body that may be left out altogether. Unknown members are refused: a misspelt wish must not be
+/// ignored.
+async fn optional_body<T: DeserializeOwned + Default>(body: Body) -> Result<T, Refusal> {
+    let bytes = axum::body::to_bytes(body, MAX_BODY)
+        .await
+        .map_err(|_| Refusal::BodyTooLarge)?;
+    if bytes.trim_ascii().is_empty() {
+        return Ok(T::default());
+    }
+    serde_json::from_slice(&bytes).map_err(|error| Refusal::Invalid {
+        what: format!("the body: {error}"),
+    })
+}
+
+const MAX_BODY: usize = 16 * 1024;

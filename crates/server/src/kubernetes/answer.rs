@@ -1,0 +1,147 @@
+//! Answers: objects in the shape a client asked for, and refusals as `Status`.
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use countersign_kapi::list::{List, ListMeta, PartialObjectMetadata};
+use countersign_kapi::negotiate::AnswerForm;
+use countersign_kapi::table::{Columns, IncludeObject, Table};
+use countersign_kapi::{CertificateSigningRequest, Status, Time};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING};
+use http::{HeaderValue, StatusCode};
+use serde::Serialize;
+
+/// What a handler gives.
+pub(super) type Answer = Result<Response, Refusal>;
+
+/// A request that was not carried out, as the client is told.
+#[derive(Debug)]
+pub(super) struct Refusal(Box<Status>);
+
+/// The shape in which a client wants objects.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    /// Whole, as a table, or metadata only.
+    pub(super) form: AnswerForm,
+    /// What stands beside the rows of a table.
+    pub(super) include: IncludeObject,
+}
+
+impl Shape {
+    /// Answers with one object.
+    pub(super) fn object(
+        self,
+        code: StatusCode,
+        object: &CertificateSigningRequest,
+        now: Time,
+    ) -> Answer {
+        match self.form {
+            AnswerForm::Object => json(code, object),
+            AnswerForm::Metadata => json(code, &PartialObjectMetadata::of(object)),
+            AnswerForm::Table => {
+                let version = object.metadata.resource_version.clone();
+                let meta = ListMeta {
+                    resource_version: version,
+                    ..ListMeta::default()
+                };
+                json(
+                    code,
+                    &Table::of([object], meta, self.include, Columns::Defined, now),
+                )
+            }
+        }
+    }
+
+    /// Answers with a collection.
+    pub(super) fn list(
+        self,
+        meta: ListMeta,
+        objects: Vec<CertificateSigningRequest>,
+        now: Time,
+    ) -> Answer {
+        let code = StatusCode::OK;
+        match self.form {
+            AnswerForm::Object => json(code, &List::of_objects(meta, objects)),
+            AnswerForm::Metadata => json(code, &List::of_metadata(meta, &objects)),
+            AnswerForm::Table => json(
+                code,
+                &Table::of(&objects, meta, self.include, Columns::Defined, now),
+            ),
+        }
+    }
+}
+
+/// A JSON answer.
+pub(super) fn json<T: Serialize>(code: StatusCode, body: &T) -> Answer {
+    typed_json(code, body, JSON)
+}
+
+/// A JSON answer with parameters in its media type.
+pub(super) fn typed_json<T: Serialize>(
+    code: StatusCode,
+    body: &T,
+    media_type: &'static str,
+) -> Answer {
+    let bytes = serde_json::to_vec(body)
+        .map_err(|_| Status::internal_error("the answer cannot be written"))?;
+    Ok(response(code, media_type, bytes))
+}
+
+/// A text answer.
+pub(super) fn text(code: StatusCode, text: impl Into<String>) -> Response {
+    response(code, "text/plain; charset=utf-8", text.into().into_bytes())
+}
+
+/// An answer with a body of any type. Nothing here may be kept by a cache.
+pub(super) fn response(code: StatusCode, media_type: &'static str, body: Vec<u8>) -> Response {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = code;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+/// Adds warnings that `kubectl` prints (RFC 7234 5.5, code 299).
+pub(super) fn warn(mut response: Response, warnings: &[String]) -> Response {
+    for warning in warnings {
+        let escaped = warning.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{escaped}\"")) {
+            response.headers_mut().append(WARNING, value);
+        }
+    }
+    response
+}
+
+impl Refusal {
+    /// The HTTP status.
+    pub(super) fn code(&self) -> StatusCode {
+        StatusCode::from_u16(self.0.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+}
+
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Self {
+        Self(Box::new(status))
+    }
+}
+
+impl From<Box<Status>> for Refusal {
+    fn from(status: Box<Status>) -> Self {
+        Self(status)
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let body = serde_json::to_vec(&self.0).unwrap_or_default();
+        let mut response = response(self.code(), JSON, body);
+        if let Some(seconds) = self.0.retry_after_seconds() {
+            response
+                .headers_mut()
+                .insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+const JSON: &str = "application/json";

@@ -1,0 +1,149 @@
+//! One request of a client, taken apart in the order in which API servers look at it.
+
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequest, FromRequestParts, Query, RawPathParams, Request};
+use countersign_kapi::negotiate::{self, AnswerForm, BodyFormat, Offer};
+use countersign_kapi::options::WriteOptions;
+use countersign_kapi::patch::PatchKind;
+use countersign_kapi::table::IncludeObject;
+use countersign_kapi::{MAX_BODY_BYTES, Resource, Status};
+use http::HeaderMap;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+
+use super::answer::{Refusal, Shape};
+use super::identity::{Access, User};
+
+/// A request whose sender is known and whose body has not been read.
+pub(super) struct Call {
+    /// Who sends it.
+    pub(super) user: User,
+    /// The object's name in the path; empty for collections.
+    pub(super) name: String,
+    query: Vec<(String, String)>,
+    headers: HeaderMap,
+    body: Body,
+}
+
+impl<S: Send + Sync> FromRequest<S> for Call {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
+        let (mut parts, body) = request.into_parts();
+        let user = parts
+            .extensions
+            .get()
+            .cloned()
+            .ok_or_else(Status::unauthorized)?;
+        let name = match RawPathParams::from_request_parts(&mut parts, state).await {
+            Ok(parameters) => parameters.iter().map(|(_, value)| value.to_owned()).next(),
+            Err(_) => return Err(Status::bad_request("the path is not valid UTF-8").into()),
+        };
+        let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
+            .map_err(|_| Status::bad_request("the query cannot be read"))?;
+        let (name, query) = (name.unwrap_or_default(), query.0);
+        Ok(Self {
+            user,
+            name,
+            query,
+            headers: parts.headers,
+            body,
+        })
+    }
+}
+
+impl Call {
+    /// Refuses what the sender may not do with the object or collection of the path.
+    pub(super) fn authorize(
+        &self,
+        verb: &'static str,
+        subresource: &'static str,
+    ) -> Result<(), Refusal> {
+        self.user.authorize(Access {
+            verb,
+            name: &self.name,
+            subresource,
+        })
+    }
+
+    /// A query parameter; empty if absent.
+    pub(super) fn parameter(&self, name: &str) -> &str {
+        self.pairs()
+            .find(|(key, _)| *key == name)
+            .map(|(_, value)| value)
+            .unwrap_or_default()
+    }
+
+    /// A query parameter that is a truth value, as Go reads those.
+    pub(super) fn flag(&self, name: &str) -> bool {
+        !matches!(
+            self.parameter(name),
+            "" | "0" | "false" | "False" | "FALSE" | "f" | "F"
+        )
+    }
+
+    /// All query parameters.
+    pub(super) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.query
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
+    /// The shape in which the client wants its answer.
+    pub(super) fn shape(&self, offer: Offer) -> Result<Shape, Refusal> {
+        let form = negotiate::answer_form(self.header(ACCEPT), offer)?;
+        let include = match form {
+            AnswerForm::Table => {
+                IncludeObject::parse(self.parameter("includeObject")).ok_or_else(|| {
+                    Status::bad_request(
+                        "unrecognized includeObject value: it is Metadata, Object or None",
+                    )
+                })?
+            }
+            AnswerForm::Object | AnswerForm::Metadata => IncludeObject::default(),
+        };
+        Ok(Shape { form, include })
+    }
+
+    /// The options of a write; `of` names them in errors.
+    pub(super) fn write_options(&self, of: Resource<'_>) -> Result<WriteOptions, Refusal> {
+        WriteOptions::from_query(self.pairs()).map_err(|errors| of.invalid("", &errors).into())
+    }
+
+    /// The format of the body.
+    pub(super) fn body_format(&self) -> Result<BodyFormat, Refusal> {
+        Ok(negotiate::body_format(self.header(CONTENT_TYPE))?)
+    }
+
+    /// The kind of patch in the body.
+    pub(super) fn patch_kind(&self) -> Result<PatchKind, Refusal> {
+        Ok(negotiate::patch_kind(self.header(CONTENT_TYPE))?)
+    }
+
+    /// The `Accept` header.
+    pub(super) fn accept(&self) -> Option<&str> {
+        self.header(ACCEPT)
+    }
+
+    /// Reads the body, once, bounded in bytes and time.
+    pub(super) async fn read_body(&mut self) -> Result<Bytes, Refusal> {
+        let body = Limited::new(std::mem::take(&mut self.body), MAX_BODY_BYTES);
+        match tokio::time::timeout(BODY_DEADLINE, body.collect()).await {
+            Ok(Ok(collected)) => Ok(collected.to_bytes()),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => {
+                Err(Status::too_large(&format!("limit is {MAX_BODY_BYTES}")).into())
+            }
+            Ok(Err(_)) => Err(Status::bad_request("the body of the request broke off").into()),
+            Err(_) => Err(Status::bad_request("the body of the request took too long").into()),
+        }
+    }
+
+    fn header(&self, name: http::HeaderName) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+}
+
+/// API servers give a whole request a minute.
+const BODY_DEADLINE: Duration = Duration::from_secs(60);

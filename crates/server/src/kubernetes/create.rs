@@ -1,0 +1,229 @@
+//! Creating an object: a request enters the engine.
+
+use axum::extract::State;
+use countersign_authority::store::Past;
+use countersign_authority::{RequestId, Submission, SubmitFault};
+use countersign_kapi::negotiate::Offer;
+use countersign_kapi::{
+    CertificateSigningRequest, FieldError, Resource, Status, decode, name, update, validate,
+};
+use countersign_pki::{CheckedCsr, CsrLimits, pem};
+use countersign_policy::{SignerName, Wishes};
+use http::StatusCode;
+
+use super::answer::{Answer, Refusal, warn};
+use super::call::Call;
+use super::faults::CLIENT_SIGNER;
+use super::identity::{MASTERS, User};
+use super::object::Attachment;
+use super::{DOOR, KubernetesDoor};
+
+/// `POST` on the collection.
+pub(super) async fn create(State(door): State<KubernetesDoor>, mut call: Call) -> Answer {
+    call.authorize("create", "")?;
+    let shape = call.shape(Offer::All)?;
+    let options = call.write_options(Resource::CREATE_OPTIONS)?;
+    let format = call.body_format()?;
+    let body = call.read_body().await?;
+    let decoded = decode::request(&body, format, options.field_validation)?;
+    let now = door.now()?;
+    if !decoded.object.metadata.resource_version.is_empty() {
+        let text = "resourceVersion should not be set on objects to be created";
+        return Err(Status::internal_error(text).into());
+    }
+    let user = call.user.info().clone();
+    let mut object = update::prepare_create(decoded.object, user, String::new(), now);
+    let base = object.metadata.generate_name.clone();
+    let generated = object.metadata.name.is_empty() && !base.is_empty();
+    if generated {
+        object.metadata.name = door.generated_name(&base)?;
+    }
+    let new = NewRequest::examine(&object)?;
+    let mut tries = if generated { MAX_NAMES } else { 1 };
+    loop {
+        let stored = if options.dry_run {
+            door.pretend(&object).await?
+        } else {
+            door.submit(&new, &object, &call.user).await?
+        };
+        tries -= 1;
+        match stored {
+            Some(stored) => {
+                let response = shape.object(StatusCode::CREATED, &stored, now)?;
+                return Ok(warn(response, &decoded.warnings));
+            }
+            None if tries > 0 => object.metadata.name = door.generated_name(&base)?,
+            None if generated => {
+                return Err(Resource::CSR
+                    .no_name_generated(&object.metadata.name)
+                    .into());
+            }
+            None => return Err(door.name_taken(&object.metadata.name).await),
+        }
+    }
+}
+
+/// What the engine needs of a valid object.
+struct NewRequest {
+    csr: CheckedCsr,
+    signer: SignerName,
+    wishes: Wishes,
+    attachment: Vec<u8>,
+}
+
+impl NewRequest {
+    /// Validation (422), then admission (403), in this order.
+    fn examine(object: &CertificateSigningRequest) -> Result<Self, Refusal> {
+        let CertificateSigningRequest { metadata, spec, .. } = object;
+        let csr = read_request(&spec.request);
+        let check = |_: &[u8]| csr.as_ref().map(|_| ()).map_err(Clone::clone);
+        let mut errors = validate::create(object, &check);
+        let signer = SignerName::parse(&spec.signer_name);
+        let (csr, signer) = match (csr, signer) {
+            (Ok(csr), Ok(signer)) if errors.is_empty() => (csr, signer),
+            (_, signer) => {
+                if let (true, Err(fault)) = (errors.is_empty(), signer) {
+                    let name = spec.signer_name.as_str();
+                    errors.push(FieldError::invalid(
+                        "spec.signerName",
+                        name,
+                        fault.to_string(),
+                    ));
+                }
+                return Err(Resource::CSR.invalid(&metadata.name, &errors).into());
+            }
+        };
+        admit(&csr, &signer).map_err(|text| Resource::CSR.not_admitted(&metadata.name, &text))?;
+        let attachment = Attachment::of_new(object, csr.der()).to_bytes()?;
+        let wishes = Wishes {
+            usages: spec.usages.clone(),
+            expiration_seconds: spec
+                .expiration_seconds
+                .and_then(|seconds| u64::try_from(seconds).ok()),
+        };
+        Ok(Self {
+            csr,
+            signer,
+            wishes,
+            attachment,
+        })
+    }
+}
+
+impl KubernetesDoor {
+    /// Hands a request to the engine. `None`: its name is taken.
+    async fn submit(
+        &self,
+        new: &NewRequest,
+        object: &CertificateSigningRequest,
+        user: &User,
+    ) -> Result<Option<CertificateSigningRequest>, Refusal> {
+        let submission = Submission {
+            door: DOOR,
+            key: object.metadata.name.clone(),
+            csr: new.csr.clone(),
+            signer: new.signer.clone(),
+            requester: user.requester(),
+            wishes: new.wishes.clone(),
+            retained: true,
+            attachment: new.attachment.clone(),
+            decision: None,
+        };
+        let submitted = match self.authority.submit(submission).await {
+            Ok(submitted) => submitted,
+            Err(SubmitFault::Duplicate { .. } | SubmitFault::Denied { .. }) => return Ok(None),
+            Err(SubmitFault::Broken(broken)) => return Err(broken.into()),
+        };
+        // It is stored: whatever becomes of reading it back, the client must learn that.
+        if let Ok(Some(record)) = self.authority.request(submitted.id).await
+            && let Ok(shown) = self.show(&record).await
+        {
+            return Ok(Some(shown));
+        }
+        let mut shown = object.clone();
+        shown.metadata.uid = submitted.id.to_string();
+        shown.metadata.resource_version = submitted.version.to_string();
+        Ok(Some(shown))
+    }
+
+    /// What a create would answer, without storing anything. `None`: the name is taken.
+    async fn pretend(
+        &self,
+        object: &CertificateSigningRequest,
+    ) -> Result<Option<CertificateSigningRequest>, Refusal> {
+        if self
+            .authority
+            .request_at(&DOOR, &object.metadata.name, Past::Ignore)
+            .await?
+            .is_some()
+        {
+            return Ok(None);
+        }
+        let mut random = [0; 10];
+        self.authority.random(&mut random)?;
+        let mut shown = object.clone();
+        shown.metadata.uid = RequestId::new(self.authority.now(), random).to_string();
+        Ok(Some(shown))
+    }
+
+    fn generated_name(&self, base: &str) -> Result<String, Refusal> {
+        let mut random = [0; 5];
+        self.authority.random(&mut random)?;
+        Ok(name::generated(base, random))
+    }
+
+    async fn name_taken(&self, name: &str) -> Refusal {
+        let holder = self
+            .authority
+            .request_at(&DOOR, name, Past::Ignore)
+            .await
+            .ok()
+            .flatten();
+        let attachment = holder.and_then(|record| Attachment::of(&record).ok());
+        match attachment.is_some_and(|attachment| attachment.is_being_deleted()) {
+            true => Resource::CSR.being_deleted(name).into(),
+            false => Resource::CSR.already_exists(name).into(),
+        }
+    }
+}
+
+/// Reads the first PEM block and nothing behind it, as API servers do; its label must be exact.
+fn read_request(text: &[u8]) -> Result<CheckedCsr, String> {
+    let limits = pem::PemLimits {
+        max_text: CsrLimits::STANDARD.max_pem,
+        ..pem::PemLimits::REQUEST
+    };
+    let block = pem::decode_first(text, &limits).map_err(|fault| fault.to_string())?;
+    match block {
+        Some(block) if block.label == REQUEST_LABEL => {
+            CheckedCsr::check(&block.der, &CsrLimits::STANDARD).map_err(|fault| fault.to_string())
+        }
+        Some(_) | None => Err(format!("PEM block type must be {REQUEST_LABEL}")),
+    }
+}
+
+/// The rules of admission: nobody becomes an administrator by a request, and the authority's own
+/// signers, whose profiles trust their caller, serve no requests.
+fn admit(csr: &CheckedCsr, signer: &SignerName) -> Result<(), String> {
+    if signer.as_str().starts_with(OWN_SIGNERS) {
+        return Err(format!(
+            "signer {signer} does not serve requests of this API"
+        ));
+    }
+    let masters = csr
+        .subject()
+        .organizations()
+        .any(|organization| organization == MASTERS);
+    if signer.as_str() == CLIENT_SIGNER && masters {
+        return Err(format!(
+            "use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed"
+        ));
+    }
+    Ok(())
+}
+
+const REQUEST_LABEL: &str = "CERTIFICATE REQUEST";
+/// The domain of the authority's own signers.
+const OWN_SIGNERS: &str = "countersign.dev/";
+/// How many names are tried for one `generateName`.
+const MAX_NAMES: usize = 8;

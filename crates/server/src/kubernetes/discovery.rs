@@ -1,0 +1,156 @@
+//! What the server says about itself: health, version, discovery, OpenAPI, and who the client is.
+
+use std::sync::LazyLock;
+
+use axum::extract::State;
+use axum::response::Response;
+use countersign_authority::store::Past;
+use countersign_kapi::discovery::{
+    self, AGGREGATED_CONTENT_TYPE, AUTHENTICATION, ApiGroup, CERTIFICATES,
+};
+use countersign_kapi::negotiate::{self, DiscoveryForm};
+use countersign_kapi::review::{self, ReviewKind};
+use countersign_kapi::{Status, openapi};
+use http::header::ETAG;
+use http::{HeaderValue, StatusCode, Uri};
+use serde_json::{Value, json};
+
+use super::answer::{Answer, json as json_answer, response, text, typed_json};
+use super::call::Call;
+use super::{DOOR, KubernetesDoor};
+
+/// `GET /healthz`, `/livez`: the process answers.
+pub(super) async fn alive() -> Response {
+    text(StatusCode::OK, "ok")
+}
+
+/// `GET /readyz`: the store answers too; keys and revocations were loaded before the door opened.
+pub(super) async fn ready(State(door): State<KubernetesDoor>) -> Response {
+    match door.authority.request_at(&DOOR, "", Past::Ignore).await {
+        Ok(_) => text(StatusCode::OK, "ok"),
+        Err(fault) => text(StatusCode::SERVICE_UNAVAILABLE, fault.to_string()),
+    }
+}
+
+/// `GET /version`: the version of Kubernetes whose behaviour this is, and ours behind the plus sign.
+pub(super) async fn version() -> Answer {
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    json_answer(
+        StatusCode::OK,
+        &json!({
+            "major": "1",
+            "minor": "36",
+            "gitVersion": concat!("v1.36.0+countersign-", env!("CARGO_PKG_VERSION")),
+            "gitCommit": "",
+            "gitTreeState": "clean",
+            "buildDate": "1970-01-01T00:00:00Z",
+            "goVersion": "",
+            "compiler": "rustc",
+            "platform": format!("{}/{architecture}", std::env::consts::OS),
+        }),
+    )
+}
+
+/// `GET /api`: there is no core group. It takes the form of `/apis`, else clients trust neither.
+pub(super) async fn core(call: Call) -> Answer {
+    groups_in_form(&call, &[], discovery::core_versions)
+}
+
+/// `GET /apis`.
+pub(super) async fn groups(call: Call) -> Answer {
+    groups_in_form(&call, &GROUPS, || discovery::group_list(&GROUPS))
+}
+
+/// `GET /apis/certificates.k8s.io`.
+pub(super) async fn group() -> Answer {
+    json_answer(StatusCode::OK, &CERTIFICATES.document())
+}
+
+/// `GET /apis/certificates.k8s.io/v1`.
+pub(super) async fn resources() -> Answer {
+    json_answer(StatusCode::OK, &CERTIFICATES.resource_list())
+}
+
+/// `GET /apis/authentication.k8s.io`.
+pub(super) async fn authentication_group() -> Answer {
+    json_answer(StatusCode::OK, &AUTHENTICATION.document())
+}
+
+/// `GET /apis/authentication.k8s.io/v1`.
+pub(super) async fn authentication_resources() -> Answer {
+    json_answer(StatusCode::OK, &AUTHENTICATION.resource_list())
+}
+
+/// `GET /openapi/v2`: an empty document satisfies the clients that insist on one. They cannot parse
+/// the media type they ask for, so the answer's is written without its `@`.
+pub(super) async fn openapi_v2() -> Response {
+    response(StatusCode::OK, OPENAPI_V2, Vec::new())
+}
+
+/// `GET /openapi/v3`.
+pub(super) async fn openapi_v3() -> Answer {
+    json_answer(StatusCode::OK, &openapi::index(&OPENAPI.hash))
+}
+
+/// `GET /openapi/v3/apis/certificates.k8s.io/v1`.
+pub(super) async fn openapi_document() -> Response {
+    let mut response = response(StatusCode::OK, "application/json", OPENAPI.document.clone());
+    if let Ok(tag) = HeaderValue::from_str(&format!("\"{}\"", OPENAPI.hash)) {
+        response.headers_mut().insert(ETAG, tag);
+    }
+    response
+}
+
+/// `POST` of a `SelfSubjectReview`: `kubectl auth whoami`.
+pub(super) async fn who_am_i(mut call: Call) -> Answer {
+    let format = call.body_format()?;
+    let body = call.read_body().await?;
+    ReviewKind::SelfSubject.decode(&body, format)?;
+    json_answer(StatusCode::CREATED, &review::who_am_i(call.user.info()))
+}
+
+/// Any path that is not served: a `Status` below a served version, plain text elsewhere.
+pub(super) async fn unknown_path(uri: Uri) -> Answer {
+    let served = |group: &ApiGroup| {
+        let prefix = format!("/apis/{}/{}/", group.name, group.version);
+        uri.path().starts_with(&prefix)
+    };
+    match GROUPS.iter().any(served) {
+        true => Err(Status::path_not_found().into()),
+        false => Ok(text(StatusCode::NOT_FOUND, "404 page not found\n")),
+    }
+}
+
+/// A served path, another method.
+pub(super) async fn wrong_method() -> Answer {
+    Err(Status::method_not_allowed().into())
+}
+
+fn groups_in_form(call: &Call, groups: &[ApiGroup], legacy: impl Fn() -> Value) -> Answer {
+    match negotiate::discovery_form(call.accept()) {
+        DiscoveryForm::Legacy => json_answer(StatusCode::OK, &legacy()),
+        DiscoveryForm::Aggregated => typed_json(
+            StatusCode::OK,
+            &discovery::aggregated(groups),
+            AGGREGATED_CONTENT_TYPE,
+        ),
+    }
+}
+
+struct OpenApi {
+    document: Vec<u8>,
+    hash: String,
+}
+
+static OPENAPI: LazyLock<OpenApi> = LazyLock::new(|| {
+    let document = openapi::document().to_string().into_bytes();
+    let hash = openapi::hash(&document);
+    OpenApi { document, hash }
+});
+
+const GROUPS: [ApiGroup; 2] = [CERTIFICATES, AUTHENTICATION];
+const OPENAPI_V2: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";

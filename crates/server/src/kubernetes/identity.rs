@@ -1,0 +1,171 @@
+//! Who sends a request, and what they may do.
+//!
+//! A client certificate is an identity here only if the ledger says that one of the signers of API
+//! clients issued it, under this door's issuer: a certificate that any other signer made for another
+//! purpose, or another trust domain, is none, whatever its names say.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use countersign_kapi::status::Refused;
+use countersign_kapi::{Resource, Status, UserInfo};
+use countersign_policy::{Identity, Requester};
+use http::{HeaderMap, HeaderName};
+
+use super::KubernetesDoor;
+use super::answer::Refusal;
+use crate::peer::{KnownClient, Peer, PeerIdentity};
+
+/// An authenticated sender.
+#[derive(Clone, Debug)]
+pub(super) struct User {
+    info: UserInfo,
+    source: IpAddr,
+}
+
+/// What somebody wants to do with certificate signing requests.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Access<'a> {
+    /// The verb, as access rules spell it.
+    pub(super) verb: &'static str,
+    /// The object's name; empty for collections.
+    pub(super) name: &'a str,
+    /// The subresource; empty for the object itself.
+    pub(super) subresource: &'static str,
+}
+
+/// Lets requests of known users through, with the user as an extension.
+pub(super) async fn admit(
+    State(door): State<KubernetesDoor>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let Some(user) = request
+        .extensions()
+        .get()
+        .and_then(|peer| User::behind(peer, &door))
+    else {
+        return Refusal::from(Status::unauthorized()).into_response();
+    };
+    if let Some(refused) = impersonation(request.headers(), &user) {
+        return Refusal::from(refused).into_response();
+    }
+    request.extensions_mut().insert(user);
+    next.run(request).await
+}
+
+impl User {
+    /// The user behind a connection, if its certificate is good for this door at this moment.
+    fn behind(peer: &Peer, door: &KubernetesDoor) -> Option<Self> {
+        match peer.identity(&door.authority) {
+            PeerIdentity::Anonymous | PeerIdentity::Refused => None,
+            PeerIdentity::Client(client) => {
+                let info = user_info(client, door)?;
+                Some(Self {
+                    info,
+                    source: peer.address.ip(),
+                })
+            }
+        }
+    }
+
+    /// As the API records users.
+    pub(super) fn info(&self) -> &UserInfo {
+        &self.info
+    }
+
+    /// As the engine records senders.
+    pub(super) fn requester(&self) -> Requester {
+        let UserInfo {
+            username,
+            uid,
+            groups,
+            extra,
+        } = self.info.clone();
+        Requester {
+            identity: Identity::User {
+                username,
+                groups,
+                uid,
+                extra,
+            },
+            source: Some(self.source),
+        }
+    }
+
+    /// Refuses what the user may not do. Members of the administrators' group may do everything,
+    /// nobody else anything.
+    pub(super) fn authorize(&self, access: Access<'_>) -> Result<(), Refusal> {
+        if self.info.groups.iter().any(|group| group == MASTERS) {
+            return Ok(());
+        }
+        Err(Resource::CSR
+            .forbidden(&Refused {
+                user: &self.info.username,
+                verb: access.verb,
+                name: access.name,
+                subresource: access.subresource,
+                reason: "",
+            })
+            .into())
+    }
+}
+
+/// User name, groups and credential of a client certificate, as API servers read them: Go's parser
+/// keeps the last common name, and every organization is a group.
+fn user_info(client: &KnownClient, door: &KubernetesDoor) -> Option<UserInfo> {
+    if client.issuer != door.issuer || !CLIENT_SIGNERS.contains(&client.signer.as_str()) {
+        return None;
+    }
+    let subject = client.certificate.subject();
+    let username = subject
+        .last_common_name()
+        .filter(|name| !name.is_empty())?
+        .to_owned();
+    let mut groups: Vec<String> = subject.organizations().map(str::to_owned).collect();
+    groups.push(AUTHENTICATED.to_owned());
+    let credential = format!("X509SHA256={}", client.certificate.fingerprint().to_hex());
+    let extra = BTreeMap::from([(CREDENTIAL_ID.to_owned(), vec![credential])]);
+    Some(UserInfo {
+        username,
+        uid: String::new(),
+        groups,
+        extra,
+    })
+}
+
+/// Nobody may act as somebody else: ignoring the headers would record the wrong sender.
+fn impersonation(headers: &HeaderMap, user: &User) -> Option<Status> {
+    let is_impersonation = |name: &&HeaderName| name.as_str().starts_with("impersonate-");
+    let header = headers.keys().find(is_impersonation)?;
+    let name = headers
+        .get("impersonate-user")
+        .unwrap_or(headers.get(header)?);
+    let users = Resource {
+        group: "",
+        resource: "users",
+        kind: "User",
+    };
+    Some(users.forbidden(&Refused {
+        user: &user.info.username,
+        verb: "impersonate",
+        name: name.to_str().unwrap_or_default(),
+        subresource: "",
+        reason: "",
+    }))
+}
+
+/// The signers whose certificates are identities at this door; the last one issues only at the word of
+/// an administrator, never to a request that came through a door.
+const CLIENT_SIGNERS: [&str; 3] = [
+    "kubernetes.io/kube-apiserver-client",
+    "kubernetes.io/kube-apiserver-client-kubelet",
+    "countersign.dev/kubernetes-admin",
+];
+/// The group whose members may do everything.
+pub(super) const MASTERS: &str = "system:masters";
+const AUTHENTICATED: &str = "system:authenticated";
+const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";

@@ -1,0 +1,101 @@
+//! The Kubernetes door: `certificates.k8s.io/v1` for unmodified clients.
+//!
+//! A standalone API server for one resource, `CertificateSigningRequest`. It authenticates senders by
+//! the certificates that the ledger knows, turns objects into submissions and acts of the engine, and
+//! shows the engine's records as objects. What the resource means is `kapi`'s business, what is
+//! decided and signed is the engine's; here is only the way between them.
+//!
+//! What an object has beyond a request (labels, annotations, conditions as their writers worded them)
+//! is the record's attachment.
+
+mod answer;
+mod call;
+mod create;
+mod delete;
+mod discovery;
+mod faults;
+mod identity;
+mod object;
+mod read;
+mod update;
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{MethodRouter, get, post};
+use countersign_authority::{Authority, Door, IssuerId};
+
+/// The door's name in the engine.
+pub const DOOR: Door = Door::named("kubernetes");
+
+/// A Kubernetes API in front of an authority. Cheap to clone.
+#[derive(Clone)]
+pub struct KubernetesDoor {
+    /// The engine.
+    pub authority: Authority,
+    /// Whose client certificates are identities here: the Kubernetes issuer.
+    pub issuer: IssuerId,
+}
+
+/// Everything the door serves. Each request must carry its [`crate::Peer`] as an extension.
+pub fn router(door: KubernetesDoor) -> Router {
+    let open = Router::new()
+        .route("/healthz", get(discovery::alive))
+        .route("/livez", get(discovery::alive))
+        .route("/readyz", get(discovery::ready))
+        .route("/version", get(discovery::version));
+    let closed = Router::new()
+        .route("/api", get(discovery::core))
+        .route("/apis", get(discovery::groups))
+        .route("/apis/certificates.k8s.io", get(discovery::group))
+        .route("/apis/certificates.k8s.io/v1", get(discovery::resources))
+        .route("/openapi/v2", get(discovery::openapi_v2))
+        .route("/openapi/v3", get(discovery::openapi_v3))
+        .route(
+            "/openapi/v3/apis/certificates.k8s.io/v1",
+            get(discovery::openapi_document),
+        )
+        .route(
+            "/apis/authentication.k8s.io",
+            get(discovery::authentication_group),
+        )
+        .route(
+            "/apis/authentication.k8s.io/v1",
+            get(discovery::authentication_resources),
+        )
+        .route(
+            "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+            post(discovery::who_am_i),
+        )
+        .route(COLLECTION, collection())
+        .route(OBJECT, object())
+        .route(APPROVAL, approval())
+        .route(STATUS, get(read::get_status))
+        .method_not_allowed_fallback(discovery::wrong_method)
+        .fallback(discovery::unknown_path)
+        .layer(from_fn_with_state(door.clone(), identity::admit));
+    open.merge(closed).with_state(door)
+}
+
+fn collection() -> MethodRouter<KubernetesDoor> {
+    get(read::list)
+        .post(create::create)
+        .delete(delete::collection)
+}
+
+fn object() -> MethodRouter<KubernetesDoor> {
+    get(read::get)
+        .put(update::replace)
+        .patch(update::patch)
+        .delete(delete::delete)
+}
+
+fn approval() -> MethodRouter<KubernetesDoor> {
+    get(read::get_approval)
+        .put(update::replace_approval)
+        .patch(update::patch_approval)
+}
+
+const COLLECTION: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+const OBJECT: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}";
+const APPROVAL: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}/approval";
+const STATUS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}/status";

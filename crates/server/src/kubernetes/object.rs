@@ -1,0 +1,227 @@
+//! Records of the engine as objects of the API, and back.
+//!
+//! The engine knows who asked whom for what, what was decided and what was signed. The rest of an
+//! object (labels, annotations, owners, conditions in their writers' words, the PEM text as it was
+//! sent) is kept beside the record as this door's attachment. What the engine decided without this door
+//! is shown as a condition all the same.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use countersign_authority::{RequestRecord, RequestState};
+use countersign_kapi::model::{APPROVED, DENIED, FAILED};
+use countersign_kapi::{
+    CertificateSigningRequest, Condition, ObjectMeta, RequestStatus, Spec, Status, Time, UserInfo,
+};
+use countersign_pki::{UnixTime, pem};
+use countersign_policy::Identity;
+use serde::{Deserialize, Serialize};
+use tracing::error;
+
+use super::KubernetesDoor;
+use super::answer::Refusal;
+use super::faults::failure_text;
+
+/// What this door keeps beside a record.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Attachment {
+    /// Labels, annotations, owners, finalizers, the time of deletion. Never name, uid or version:
+    /// those are the record's.
+    metadata: ObjectMeta,
+    /// The PEM text that the client sent, base64; absent if it is the plain form of the message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request: Option<String>,
+    /// Conditions as they were written.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    conditions: Vec<Condition>,
+}
+
+impl Attachment {
+    /// What there is to keep of a new object with this PKCS#10 message.
+    pub(super) fn of_new(object: &CertificateSigningRequest, message: &[u8]) -> Self {
+        let sent = &object.spec.request;
+        let request = (*sent != plain_pem(message)).then(|| STANDARD.encode(sent));
+        Self {
+            request,
+            ..Self::default()
+        }
+        .with_metadata(object)
+    }
+
+    /// What a record has.
+    pub(super) fn of(record: &RequestRecord) -> Result<Self, Refusal> {
+        if record.attachment.is_empty() {
+            return Ok(Self::default());
+        }
+        serde_json::from_slice(&record.attachment).map_err(|fault| {
+            error!(request = %record.id, %fault, "attachment cannot be read");
+            Status::internal_error("the stored object cannot be read").into()
+        })
+    }
+
+    /// The same with the metadata of an object.
+    pub(super) fn with_metadata(self, object: &CertificateSigningRequest) -> Self {
+        let metadata = ObjectMeta {
+            name: String::new(),
+            uid: String::new(),
+            resource_version: String::new(),
+            creation_timestamp: None,
+            ..object.metadata.clone()
+        };
+        Self { metadata, ..self }
+    }
+
+    /// The same with the conditions of an object.
+    pub(super) fn with_conditions(self, object: &CertificateSigningRequest) -> Self {
+        Self {
+            conditions: object.status.conditions.clone(),
+            ..self
+        }
+    }
+
+    /// Whether the object waits for its finalizers to be removed.
+    pub(super) fn is_being_deleted(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+
+    /// The bytes to store.
+    pub(super) fn to_bytes(&self) -> Result<Vec<u8>, Refusal> {
+        let bytes = serde_json::to_vec(self)
+            .map_err(|_| Status::internal_error("the object cannot be stored"))?;
+        if bytes.len() > MAX_STORED_BYTES {
+            return Err(Status::too_large(&format!("limit is {MAX_STORED_BYTES}")).into());
+        }
+        Ok(bytes)
+    }
+
+    fn sent_request(&self, record: &RequestRecord) -> Vec<u8> {
+        let kept = self
+            .request
+            .as_deref()
+            .and_then(|text| STANDARD.decode(text).ok());
+        kept.unwrap_or_else(|| plain_pem(&record.csr_der))
+    }
+}
+
+impl KubernetesDoor {
+    /// A record as clients see it.
+    pub(super) async fn show(
+        &self,
+        record: &RequestRecord,
+    ) -> Result<CertificateSigningRequest, Refusal> {
+        let attachment = Attachment::of(record)?;
+        let entry = match &record.certificate {
+            Some((issuer, serial)) => self.authority.certificate(issuer, serial).await?,
+            None => None,
+        };
+        let certificate = entry.map(|entry| pem::encode("CERTIFICATE", &entry.der).into_bytes());
+        let request = attachment.sent_request(record);
+        let UserInfo {
+            username,
+            uid,
+            groups,
+            extra,
+        } = user_of(record);
+        Ok(CertificateSigningRequest {
+            metadata: ObjectMeta {
+                name: record.key.clone(),
+                uid: record.id.to_string(),
+                resource_version: record.version.to_string(),
+                creation_timestamp: Time::from_unix(record.created.0),
+                ..attachment.metadata
+            },
+            spec: Spec {
+                request,
+                signer_name: record.signer.to_string(),
+                expiration_seconds: record
+                    .wishes
+                    .expiration_seconds
+                    .and_then(|seconds| i32::try_from(seconds).ok()),
+                usages: record.wishes.usages.clone(),
+                username,
+                uid,
+                groups,
+                extra,
+            },
+            status: RequestStatus {
+                conditions: self.conditions(record, attachment.conditions),
+                certificate: certificate.unwrap_or_default(),
+            },
+        })
+    }
+
+    /// The authority's time, as the API writes it.
+    pub(super) fn now(&self) -> Result<Time, Refusal> {
+        let UnixTime(seconds) = self.authority.now();
+        let time = Time::from_unix(seconds);
+        time.ok_or_else(|| Status::internal_error("the clock is out of range").into())
+    }
+
+    /// Written conditions, and those that the engine's state implies beyond them.
+    fn conditions(&self, record: &RequestRecord, mut written: Vec<Condition>) -> Vec<Condition> {
+        let at = Time::from_unix(record.explanation.at.0);
+        let mut imply = |kind: &str, reason: &str, message: String| {
+            if !written.iter().any(|condition| condition.kind == kind) {
+                written.push(Condition {
+                    kind: kind.to_owned(),
+                    status: "True".to_owned(),
+                    reason: reason.to_owned(),
+                    message,
+                    last_update_time: at,
+                    last_transition_time: at,
+                });
+            }
+        };
+        match record.state {
+            RequestState::Pending => {}
+            RequestState::Approved | RequestState::Issued | RequestState::Failed => {
+                imply(
+                    APPROVED,
+                    "CountersignApproved",
+                    record.explanation.to_string(),
+                );
+            }
+            RequestState::Denied => {
+                imply(DENIED, "CountersignDenied", record.explanation.to_string());
+            }
+        }
+        if record.state == RequestState::Failed {
+            imply(
+                FAILED,
+                "SignerValidationFailure",
+                failure_text(&self.authority, record),
+            );
+        }
+        written
+    }
+}
+
+fn user_of(record: &RequestRecord) -> UserInfo {
+    let named = |username: &str| UserInfo {
+        username: username.to_owned(),
+        ..UserInfo::default()
+    };
+    match &record.requester.identity {
+        Identity::User {
+            username,
+            groups,
+            uid,
+            extra,
+        } => UserInfo {
+            username: username.clone(),
+            uid: uid.clone(),
+            groups: groups.clone(),
+            extra: extra.clone(),
+        },
+        Identity::Certname { certname } => named(certname),
+        Identity::Anonymous => named("system:anonymous"),
+        Identity::Authority => UserInfo::default(),
+    }
+}
+
+fn plain_pem(message: &[u8]) -> Vec<u8> {
+    pem::encode("CERTIFICATE REQUEST", message).into_bytes()
+}
+
+/// What etcd takes by default; clients are used to it.
+const MAX_STORED_BYTES: usize = 1536 * 1024;

@@ -1,0 +1,308 @@
+//! Changing an object: labels and the like, and the decision.
+//!
+//! Every write is prepared and validated against the object as it is, and stored only if the object
+//! still is that. A write that does not say which version it was made from is tried again on the newer
+//! one.
+
+use axum::body::Bytes;
+use axum::extract::State;
+use countersign_authority::{Act, ActFault, OnUnsignable, RequestRecord, RequestState};
+use countersign_kapi::model::{APPROVED, DENIED};
+use countersign_kapi::negotiate::Offer;
+use countersign_kapi::options::FieldValidation;
+use countersign_kapi::patch::{self, PatchKind};
+use countersign_kapi::validate::{self, Checks};
+use countersign_kapi::{
+    CertificateSigningRequest, Condition, Decoded, Endpoint, FieldError, Resource, Status, decode,
+    update,
+};
+use http::StatusCode;
+
+use super::answer::{Answer, Refusal, warn};
+use super::call::Call;
+use super::faults::{act_refusal, patch_refusal};
+use super::identity::User;
+use super::object::Attachment;
+use super::{DOOR, KubernetesDoor};
+
+/// `PUT` on an object.
+pub(super) async fn replace(State(door): State<KubernetesDoor>, call: Call) -> Answer {
+    put(&door, call, Endpoint::Object).await
+}
+
+/// `PUT` on `/approval`.
+pub(super) async fn replace_approval(State(door): State<KubernetesDoor>, call: Call) -> Answer {
+    put(&door, call, Endpoint::Approval).await
+}
+
+/// `PATCH` on an object.
+pub(super) async fn patch(State(door): State<KubernetesDoor>, call: Call) -> Answer {
+    apply(&door, call, Endpoint::Object).await
+}
+
+/// `PATCH` on `/approval`.
+pub(super) async fn patch_approval(State(door): State<KubernetesDoor>, call: Call) -> Answer {
+    apply(&door, call, Endpoint::Approval).await
+}
+
+async fn put(door: &KubernetesDoor, mut call: Call, endpoint: Endpoint) -> Answer {
+    call.authorize("update", subresource(endpoint))?;
+    let shape = call.shape(offer(endpoint))?;
+    let options = call.write_options(Resource::UPDATE_OPTIONS)?;
+    let format = call.body_format()?;
+    let body = call.read_body().await?;
+    let decoded = decode::request(&body, format, options.field_validation)?;
+    let named = &decoded.object.metadata.name;
+    if !named.is_empty() && *named != call.name {
+        return Err(Status::name_mismatch(named, &call.name).into());
+    }
+    let write = Write {
+        endpoint,
+        change: Change::Whole(Box::new(decoded)),
+        dry_run: options.dry_run,
+    };
+    let (object, warnings) = door.write(&call.name, &call.user, &write).await?;
+    let response = shape.object(StatusCode::OK, &object, door.now()?)?;
+    Ok(warn(response, &warnings))
+}
+
+async fn apply(door: &KubernetesDoor, mut call: Call, endpoint: Endpoint) -> Answer {
+    call.authorize("patch", subresource(endpoint))?;
+    let shape = call.shape(offer(endpoint))?;
+    let kind = call.patch_kind()?;
+    let options = call.write_options(Resource::PATCH_OPTIONS)?;
+    let body = call.read_body().await?;
+    let change = Change::Patch {
+        kind,
+        body,
+        validation: options.field_validation,
+    };
+    let write = Write {
+        endpoint,
+        change,
+        dry_run: options.dry_run,
+    };
+    let (object, warnings) = door.write(&call.name, &call.user, &write).await?;
+    let response = shape.object(StatusCode::OK, &object, door.now()?)?;
+    Ok(warn(response, &warnings))
+}
+
+/// A change that a client asks for.
+struct Write {
+    endpoint: Endpoint,
+    change: Change,
+    dry_run: bool,
+}
+
+enum Change {
+    /// The whole object as it should be.
+    Whole(Box<Decoded<CertificateSigningRequest>>),
+    /// What should differ.
+    Patch {
+        kind: PatchKind,
+        body: Bytes,
+        validation: FieldValidation,
+    },
+}
+
+impl Change {
+    fn onto(
+        &self,
+        old: &CertificateSigningRequest,
+    ) -> Result<Decoded<CertificateSigningRequest>, Refusal> {
+        match self {
+            Self::Whole(decoded) => Ok((**decoded).clone()),
+            Self::Patch {
+                kind,
+                body,
+                validation,
+            } => {
+                let named = &old.metadata.name;
+                let decoded = patch::apply(*kind, old, body, *validation)
+                    .map_err(|fault| patch_refusal(fault, named))?;
+                let found = &decoded.object.metadata.name;
+                if found != named {
+                    return Err(Status::name_mismatch(found, named).into());
+                }
+                Ok(decoded)
+            }
+        }
+    }
+}
+
+impl KubernetesDoor {
+    /// Carries a change out on the object as it is now, again if somebody was faster. A body made from
+    /// an older version meets its own precondition then.
+    async fn write(
+        &self,
+        name: &str,
+        user: &User,
+        write: &Write,
+    ) -> Result<(CertificateSigningRequest, Vec<String>), Refusal> {
+        for _ in 0..MAX_TRIES {
+            let now = self.now()?;
+            let record = self.find(name).await?;
+            let old = self.show(&record).await?;
+            let Decoded {
+                object: new,
+                warnings,
+            } = write.change.onto(&old)?;
+            update::preconditions(&old, &new)?;
+            let new = update::prepare(write.endpoint, &old, new, now);
+            self.validate(write.endpoint, &old, &new)?;
+            if new == old || write.dry_run {
+                return Ok((new, warnings));
+            }
+            if let Some(stored) = self.store(write.endpoint, user, &record, &old, new).await? {
+                return Ok((stored, warnings));
+            }
+        }
+        Err(Resource::CSR.modified(name).into())
+    }
+
+    fn validate(
+        &self,
+        endpoint: Endpoint,
+        old: &CertificateSigningRequest,
+        new: &CertificateSigningRequest,
+    ) -> Result<(), Refusal> {
+        // Both are the stored ones, put back by the preparation and checked when they came in.
+        let stored = |_: &[u8]| Ok(());
+        let checks = Checks {
+            request: &stored,
+            certificate: &stored,
+        };
+        let mut errors = validate::update(endpoint, old, new, &checks);
+        if errors.is_empty() && newly(APPROVED, old, new).is_some() && new.is_failed() {
+            let detail = "a request marked as Failed may not be approved: delete it and ask again";
+            errors.push(FieldError::forbidden("status.conditions", detail));
+        }
+        match errors.is_empty() {
+            true => Ok(()),
+            false => Err(Resource::CSR.invalid(&old.metadata.name, &errors).into()),
+        }
+    }
+
+    /// Stores what is valid, together with the decision it brings. `None`: the record changed meanwhile.
+    async fn store(
+        &self,
+        endpoint: Endpoint,
+        user: &User,
+        record: &RequestRecord,
+        old: &CertificateSigningRequest,
+        new: CertificateSigningRequest,
+    ) -> Result<Option<CertificateSigningRequest>, Refusal> {
+        let attachment = Attachment::of(record)?.with_metadata(&new);
+        let attachment = match endpoint {
+            Endpoint::Object => attachment,
+            Endpoint::Status | Endpoint::Approval => attachment.with_conditions(&new),
+        };
+        let mut act = act_on(record, user);
+        act.attachment = Some(attachment.to_bytes()?);
+        let stored = if let Some(approved) = newly(APPROVED, old, &new) {
+            act.reason = words(approved);
+            let outcome = self.authority.approve(act).await;
+            self.even_if_unsigned(record, outcome).await
+        } else if let Some(denied) = newly(DENIED, old, &new) {
+            act.reason = words(denied);
+            self.authority.deny(act).await
+        } else if new.metadata.deletion_timestamp.is_some() && new.metadata.finalizers.is_empty() {
+            // Nobody holds it back any longer.
+            let deleted = self.authority.delete(act).await;
+            return deleted
+                .map(|_| Some(new))
+                .or_else(|fault| stale(fault, &record.key));
+        } else {
+            self.authority.attach(act).await
+        };
+        match stored {
+            Ok(record) => Ok(Some(self.show(&record).await?)),
+            Err(fault) => stale(fault, &record.key),
+        }
+    }
+
+    /// An approval that is on record stands, even if its certificate could not be signed yet: it follows.
+    async fn even_if_unsigned(
+        &self,
+        before: &RequestRecord,
+        outcome: Result<RequestRecord, ActFault>,
+    ) -> Result<RequestRecord, ActFault> {
+        let Err(ActFault::Broken(broken)) = outcome else {
+            return outcome;
+        };
+        match self.authority.request(before.id).await {
+            Ok(Some(now))
+                if now.state == RequestState::Approved && now.version > before.version =>
+            {
+                tracing::warn!(
+                    request = %now.id,
+                    fault = &broken as &dyn std::error::Error,
+                    "approved, but not signed yet"
+                );
+                Ok(now)
+            }
+            Ok(_) | Err(_) => Err(ActFault::Broken(broken)),
+        }
+    }
+}
+
+/// An act of a user on the very version of a record that was looked at.
+pub(super) fn act_on(record: &RequestRecord, user: &User) -> Act {
+    Act {
+        door: DOOR,
+        key: record.key.clone(),
+        actor: user.requester(),
+        reason: String::new(),
+        expected: Some(record.version),
+        attachment: None,
+        lifetime: None,
+        on_unsignable: OnUnsignable::RecordFailure,
+    }
+}
+
+/// `None` for a fault that another look at the object settles.
+pub(super) fn stale<T>(fault: ActFault, name: &str) -> Result<Option<T>, Refusal> {
+    match fault {
+        ActFault::Conflict { .. } | ActFault::AlreadyDecided { .. } => Ok(None),
+        other => Err(act_refusal(other, name)),
+    }
+}
+
+/// The condition of a kind that only the new object has.
+fn newly<'a>(
+    kind: &str,
+    old: &CertificateSigningRequest,
+    new: &'a CertificateSigningRequest,
+) -> Option<&'a Condition> {
+    let written = new
+        .status
+        .conditions
+        .iter()
+        .find(|condition| condition.kind == kind);
+    written.filter(|_| !old.has_condition(kind))
+}
+
+fn words(condition: &Condition) -> String {
+    match condition.message.as_str() {
+        "" => condition.reason.clone(),
+        message => message.to_owned(),
+    }
+}
+
+fn subresource(endpoint: Endpoint) -> &'static str {
+    match endpoint {
+        Endpoint::Object => "",
+        Endpoint::Status => "status",
+        Endpoint::Approval => "approval",
+    }
+}
+
+fn offer(endpoint: Endpoint) -> Offer {
+    match endpoint {
+        Endpoint::Object | Endpoint::Status => Offer::All,
+        Endpoint::Approval => Offer::ObjectOnly,
+    }
+}
+
+/// How often a change is tried on a newer object before the client is asked to look for itself.
+pub(super) const MAX_TRIES: usize = 8;

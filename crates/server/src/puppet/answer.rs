@@ -1,0 +1,128 @@
+//! Answers in the forms that Puppet's clients know.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use countersign_pki::terminal_safe;
+use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Method, StatusCode};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+
+/// PEM, and nothing at all.
+pub(super) const PLAIN: &str = "text/plain";
+/// Sentences about requests.
+pub(super) const SENTENCE: &str = "text/plain; charset=utf-8";
+/// Sentences about certificates' status.
+pub(super) const STATUS_SENTENCE: &str = "text/plain; charset=UTF-8";
+pub(super) const JSON: &str = "application/json; charset=utf-8";
+
+pub(super) fn with(
+    status: StatusCode,
+    content_type: &'static str,
+    body: impl Into<Body>,
+) -> Response {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+pub(super) fn ok(body: impl Into<Body>) -> Response {
+    with(StatusCode::OK, PLAIN, body)
+}
+
+pub(super) fn not_modified() -> Response {
+    with(StatusCode::NOT_MODIFIED, PLAIN, Body::empty())
+}
+
+pub(super) fn no_content() -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
+}
+
+pub(super) fn not_found(sentence: String) -> Response {
+    with(StatusCode::NOT_FOUND, PLAIN, sentence)
+}
+
+pub(super) fn bad_request(sentence: String) -> Response {
+    with(StatusCode::BAD_REQUEST, SENTENCE, sentence)
+}
+
+pub(super) fn conflict(sentence: String) -> Response {
+    with(StatusCode::CONFLICT, STATUS_SENTENCE, sentence)
+}
+
+/// A path that the rules admit and nothing serves.
+pub(super) fn unrouted() -> Response {
+    with(
+        StatusCode::NOT_FOUND,
+        "text/html;charset=utf-8",
+        "Not Found",
+    )
+}
+
+pub(super) fn forbidden(path: &str, method: &Method) -> Response {
+    let path = terminal_safe(path);
+    let method = method.as_str().to_ascii_lowercase();
+    let sentence = format!(
+        "Forbidden request: {path} (method :{method}). Please see the server logs for details."
+    );
+    with(StatusCode::FORBIDDEN, SENTENCE, sentence)
+}
+
+pub(super) fn method_not_allowed(allowed: &'static str) -> Response {
+    let mut response = with(
+        StatusCode::METHOD_NOT_ALLOWED,
+        STATUS_SENTENCE,
+        "Method not allowed.",
+    );
+    response
+        .headers_mut()
+        .insert(ALLOW, HeaderValue::from_static(allowed));
+    response
+}
+
+pub(super) fn internal(what: &str) -> Response {
+    with(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        SENTENCE,
+        format!("Internal Server Error: {what}"),
+    )
+}
+
+/// Agents sleep as long as they are told and try again.
+pub(super) fn unavailable(what: &str) -> Response {
+    let body = format!("Service Unavailable: {what}");
+    let mut response = with(StatusCode::SERVICE_UNAVAILABLE, SENTENCE, body);
+    response
+        .headers_mut()
+        .insert(RETRY_AFTER, HeaderValue::from_static(RETRY_SECONDS));
+    response
+}
+
+/// The whole body, or the answer to one that is too long, too slow or cut off.
+pub(super) async fn read_body(body: Body, limit: usize) -> Result<Bytes, Response> {
+    let collected = Limited::new(body, limit).collect();
+    match tokio::time::timeout(BODY_DEADLINE, collected).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            let sentence = format!("The request body is longer than {limit} bytes.");
+            Err(with(StatusCode::PAYLOAD_TOO_LARGE, SENTENCE, sentence))
+        }
+        Ok(Err(_)) => Err(bad_request("The request body is incomplete.".to_owned())),
+        Err(_) => Err(with(
+            StatusCode::REQUEST_TIMEOUT,
+            SENTENCE,
+            "The request body did not arrive in time.",
+        )),
+    }
+}
+
+const RETRY_SECONDS: &str = "10";
+/// A body of some kilobytes; who needs longer only holds a connection.
+const BODY_DEADLINE: Duration = Duration::from_secs(30);

@@ -1,0 +1,95 @@
+//! Who calls, as far as a client certificate of the Puppet issuer proves it.
+
+use std::fmt;
+
+use countersign_authority::{Authority, IssuerId};
+use countersign_pki::{Certificate, oid};
+use countersign_policy::{Identity, Requester};
+
+use crate::peer::{KnownClient, Peer, PeerIdentity};
+
+/// The other end of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Caller<'a> {
+    /// Showed no certificate.
+    Nobody,
+    /// Showed one that counts for nothing: ended, revoked, not in the ledger, or of another trust domain.
+    Refused,
+    /// Holds the certificate of a name.
+    Agent { certname: &'a str },
+    /// Holds an administrator's certificate.
+    Administrator { certname: &'a str },
+}
+
+impl<'a> Caller<'a> {
+    /// Judged anew for every request, because connections outlive certificates and revocations.
+    pub(crate) fn of(peer: &'a Peer, authority: &Authority, issuer: &IssuerId) -> Self {
+        let client = match peer.identity(authority) {
+            PeerIdentity::Anonymous => return Self::Nobody,
+            PeerIdentity::Refused => return Self::Refused,
+            PeerIdentity::Client(client) => client,
+        };
+        match client.certificate.subject().first_common_name() {
+            Some(certname) if client.issuer == *issuer => {
+                if is_administrator(client) {
+                    Self::Administrator { certname }
+                } else {
+                    Self::Agent { certname }
+                }
+            }
+            Some(_) | None => Self::Refused,
+        }
+    }
+
+    /// The name of a certificate that counts.
+    pub(crate) fn certname(&self) -> Option<&'a str> {
+        match self {
+            Self::Agent { certname } | Self::Administrator { certname } => Some(certname),
+            Self::Nobody | Self::Refused => None,
+        }
+    }
+
+    pub(crate) fn is_administrator(&self) -> bool {
+        matches!(self, Self::Administrator { .. })
+    }
+
+    /// The caller as the engine records it.
+    pub(crate) fn requester(&self, peer: &Peer) -> Requester {
+        let identity = match self.certname() {
+            Some(certname) => Identity::Certname {
+                certname: certname.to_owned(),
+            },
+            None => Identity::Anonymous,
+        };
+        Requester {
+            identity,
+            source: Some(peer.address.ip().to_canonical()),
+        }
+    }
+}
+
+impl fmt::Display for Caller<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nobody => f.write_str("anonymous"),
+            Self::Refused => f.write_str("refused certificate"),
+            Self::Agent { certname } | Self::Administrator { certname } => f.write_str(certname),
+        }
+    }
+}
+
+/// Both must hold: the mark in the certificate, and the ledger's word that the signer which alone sets it issued it.
+fn is_administrator(client: &KnownClient) -> bool {
+    client.signer.as_str() == ADMIN_SIGNER && has_mark(&client.certificate)
+}
+
+fn has_mark(certificate: &Certificate) -> bool {
+    certificate
+        .extension(&oid::PP_CLI_AUTH)
+        .is_some_and(|extension| extension.value == MARK)
+}
+
+const ADMIN_SIGNER: &str = "countersign.dev/puppet-admin";
+
+/// `true` as a DER `UTF8String`.
+const MARK: [u8; 6] = [0x0c, 4, b't', b'r', b'u', b'e'];

@@ -1,0 +1,154 @@
+//! `certificate_request`: agents ask, administrators look and delete.
+
+use axum::body::Body;
+use axum::response::Response;
+use countersign_authority::store::{Past, StoreFault};
+use countersign_authority::{
+    ActFault, Duplicate, RequestRecord, RequestState, Submission, SubmitFault, Submitted,
+};
+use countersign_pki::{CheckedCsr, CsrLimits, pem, terminal_safe};
+use countersign_policy::{Requester, Wishes};
+use tracing::info;
+
+use super::certname::{Certname, CertnameFault};
+use super::{PuppetDoor, answer, faults};
+
+impl PuppetDoor {
+    /// The waiting request of a name.
+    pub(super) async fn get_request(&self, name: &str) -> Response {
+        match self.waiting(name).await {
+            Ok(Some(record)) => answer::ok(pem::encode("CERTIFICATE REQUEST", &record.csr_der)),
+            Ok(None) => answer::not_found(format!("Could not find certificate_request {name}")),
+            Err(fault) => faults::store(&fault),
+        }
+    }
+
+    /// Takes a request. The order of the checks can be observed and is Puppet Server's: the message itself, then
+    /// whether its common name is taken, then whether it is the name in the path, then the form of the name.
+    pub(super) async fn put_request(
+        &self,
+        name: &str,
+        requester: Requester,
+        body: Body,
+    ) -> Response {
+        let text = match answer::read_body(body, MAX_REQUEST).await {
+            Ok(text) => text,
+            Err(response) => return response,
+        };
+        let csr = match CheckedCsr::from_pem(&text, &CsrLimits::STANDARD) {
+            Ok(csr) => csr,
+            Err(fault) => return faults::unreadable(&fault),
+        };
+        let certname = Certname::parse(name);
+        if certname == Err(CertnameFault::TokenShaped) {
+            return answer::bad_request(CertnameFault::TokenShaped.to_string());
+        }
+        let common_name = csr.subject().first_common_name().unwrap_or_default();
+        if common_name != name {
+            return self.mismatch(common_name, name).await;
+        }
+        let certname = match certname {
+            Ok(certname) => certname,
+            Err(fault) => return answer::bad_request(fault.to_string()),
+        };
+        let submission = Submission {
+            door: Self::DOOR,
+            key: certname.into_string(),
+            csr,
+            signer: self.shared.signer.clone(),
+            requester,
+            wishes: Wishes::default(),
+            retained: false,
+            attachment: Vec::new(),
+            decision: None,
+        };
+        match self.authority().submit(submission).await {
+            Ok(submitted) => taken(name, &submitted),
+            Err(SubmitFault::Duplicate { key, duplicate }) => already_has(&key, duplicate),
+            Err(SubmitFault::Denied { id, .. }) => faults::denied(id),
+            Err(SubmitFault::Broken(fault)) => faults::broken(&fault),
+        }
+    }
+
+    /// Forgets a request, so that the name may ask again.
+    pub(super) async fn delete_request(&self, name: &str, actor: Requester) -> Response {
+        match self.authority().delete(Self::act(name, actor, "")).await {
+            Ok(record) => {
+                info!(name, request = %record.id, "request deleted");
+                answer::no_content()
+            }
+            Err(ActFault::NotFound { .. }) => {
+                answer::not_found(format!("No certificate request for {name}"))
+            }
+            Err(fault) => faults::act(&fault),
+        }
+    }
+
+    /// The request that occupies a name and waits to be signed. One that a person denied is not shown at this door.
+    pub(super) async fn waiting(&self, name: &str) -> Result<Option<RequestRecord>, StoreFault> {
+        let live = self
+            .authority()
+            .request_at(&Self::DOOR, name, Past::Ignore)
+            .await?;
+        Ok(live.filter(|record| {
+            matches!(record.state, RequestState::Pending | RequestState::Approved)
+        }))
+    }
+
+    /// A request for another name than the path's: a taken name is reported before the mismatch.
+    async fn mismatch(&self, common_name: &str, name: &str) -> Response {
+        match self.duplicate_of(common_name).await {
+            Ok(Some(duplicate)) => already_has(common_name, duplicate),
+            Ok(None) => answer::bad_request(format!(
+                "Instance name \"{}\" does not match requested key \"{name}\"",
+                terminal_safe(common_name)
+            )),
+            Err(fault) => faults::store(&fault),
+        }
+    }
+
+    async fn duplicate_of(&self, common_name: &str) -> Result<Option<Duplicate>, StoreFault> {
+        // Only names of this form can be taken.
+        if Certname::parse(common_name).is_err() {
+            return Ok(None);
+        }
+        if self.waiting(common_name).await?.is_some() {
+            return Ok(Some(Duplicate::Requested));
+        }
+        let newest = self
+            .authority()
+            .newest_certificate(self.issuer(), common_name)
+            .await?;
+        Ok(newest.map(|entry| match entry.revoked {
+            Some(_) => Duplicate::Revoked,
+            None => Duplicate::Signed,
+        }))
+    }
+}
+
+fn taken(name: &str, submitted: &Submitted) -> Response {
+    match (&submitted.unsignable, submitted.state) {
+        // It is stored all the same, and waits for an administrator.
+        (Some(fault), _) if submitted.automatic => {
+            answer::bad_request(faults::unsignable(name, fault))
+        }
+        (_, RequestState::Denied) => faults::denied(submitted.id),
+        (
+            _,
+            RequestState::Pending
+            | RequestState::Approved
+            | RequestState::Issued
+            | RequestState::Failed,
+        ) => answer::ok(Body::empty()),
+    }
+}
+
+fn already_has(name: &str, duplicate: Duplicate) -> Response {
+    answer::bad_request(format!(
+        "{} already has a {duplicate} certificate; ignoring certificate request",
+        terminal_safe(name)
+    ))
+}
+
+/// Four times what an agent with many extensions sends; what is longer is refused before it is read.
+const MAX_REQUEST: usize = 64 * 1024;

@@ -1,0 +1,338 @@
+//! `certificate_status`: what administrators see of one name, sign and revoke.
+
+use axum::body::Body;
+use axum::response::Response;
+use countersign_authority::store::StoreFault;
+use countersign_authority::{Act, ActFault, LedgerEntry, RequestRecord};
+use countersign_pki::{RevocationReason, terminal_safe};
+use countersign_policy::Requester;
+use http::{HeaderMap, StatusCode};
+use serde_json::Value;
+use tracing::{error, info};
+
+use super::negotiation::{is_json, media_type};
+use super::status_object::StatusObject;
+use super::{PuppetDoor, answer, faults};
+
+impl PuppetDoor {
+    /// The newest certificate of a name, else its waiting request.
+    pub(super) async fn get_status(&self, name: &str, headers: &HeaderMap) -> Response {
+        let Some(media_type) = media_type(headers) else {
+            return not_acceptable();
+        };
+        let object = match self.known(name).await {
+            Ok(Known {
+                certificate: Some(entry),
+                ..
+            }) => StatusObject::of_certificate(&entry).map_err(
+                |fault| error!(name, %fault, "a certificate of the ledger cannot be read"),
+            ),
+            Ok(Known {
+                request: Some(record),
+                ..
+            }) => StatusObject::of_request(&record)
+                .map_err(|fault| error!(name, %fault, "a stored request cannot be read")),
+            Ok(Known {
+                certificate: None,
+                request: None,
+            }) => {
+                return answer::with(
+                    StatusCode::NOT_FOUND,
+                    answer::STATUS_SENTENCE,
+                    "Resource not found.",
+                );
+            }
+            Err(fault) => return faults::store(&fault),
+        };
+        match object.map(|object| serde_json::to_string(&object)) {
+            Ok(Ok(json)) => answer::with(StatusCode::OK, media_type, json),
+            Ok(Err(_)) | Err(()) => answer::internal("the record cannot be read"),
+        }
+    }
+
+    /// Signs or revokes, as the body says.
+    pub(super) async fn put_status(
+        &self,
+        name: &str,
+        actor: Requester,
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Response {
+        let body = match answer::read_body(body, MAX_BODY).await {
+            Ok(body) => body,
+            Err(response) => return response,
+        };
+        let desired = match Desired::parse(name, &body) {
+            Ok(desired) => desired,
+            Err(sentence) => {
+                return answer::with(StatusCode::BAD_REQUEST, answer::STATUS_SENTENCE, sentence);
+            }
+        };
+        if !is_json(headers) {
+            let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+            return answer::with(status, answer::STATUS_SENTENCE, "Unsupported media type.");
+        }
+        if media_type(headers).is_none() {
+            return not_acceptable();
+        }
+        let known = match self.known(name).await {
+            Ok(known) => known,
+            Err(fault) => return faults::store(&fault),
+        };
+        match (desired, known) {
+            (
+                _,
+                Known {
+                    certificate: None,
+                    request: None,
+                },
+            ) => answer::with(
+                StatusCode::NOT_FOUND,
+                answer::STATUS_SENTENCE,
+                "Invalid certificate subject.",
+            ),
+            (
+                Desired::Revoked,
+                Known {
+                    certificate: None, ..
+                },
+            ) => answer::conflict(faults::without_certificate(name)),
+            (
+                Desired::Revoked,
+                Known {
+                    certificate: Some(_),
+                    ..
+                },
+            ) => self.revoke(name, &actor).await,
+            (Desired::Signed { .. }, Known { request: None, .. }) => {
+                answer::conflict(without_request(name))
+            }
+            (
+                Desired::Signed { lifetime },
+                Known {
+                    request: Some(_), ..
+                },
+            ) => {
+                let act = Act {
+                    lifetime,
+                    ..Self::act(name, actor, "")
+                };
+                match self.sign(act).await {
+                    Ok(_) => answer::no_content(),
+                    Err(ActFault::NotFound { .. }) => answer::conflict(without_request(name)),
+                    Err(fault) => faults::act(&fault),
+                }
+            }
+        }
+    }
+
+    /// Approves a waiting request. Others may change it at the same moment without having decided it.
+    pub(super) async fn sign(&self, act: Act) -> Result<RequestRecord, ActFault> {
+        let mut outcome = self.authority().approve(act.clone()).await;
+        for _ in 1..MAX_TRIES {
+            if !matches!(outcome, Err(ActFault::Conflict { .. })) {
+                break;
+            }
+            outcome = self.authority().approve(act.clone()).await;
+        }
+        if let Ok(record) = &outcome {
+            info!(name = record.key, request = %record.id, actor = %act.actor, "signed by an administrator");
+        }
+        outcome
+    }
+
+    async fn revoke(&self, name: &str, actor: &Requester) -> Response {
+        // Puppet Server gives this reason always, and clients compare lists.
+        let reason = RevocationReason::KeyCompromise;
+        match self
+            .authority()
+            .revoke_name(self.issuer(), name, reason, actor)
+            .await
+        {
+            Ok(count) => {
+                info!(name, count, %actor, "revoked");
+                answer::no_content()
+            }
+            Err(fault) => faults::revoke(name, &fault),
+        }
+    }
+
+    async fn known(&self, name: &str) -> Result<Known, StoreFault> {
+        let certificate = self
+            .authority()
+            .newest_certificate(self.issuer(), name)
+            .await?;
+        let request = self.waiting(name).await?;
+        Ok(Known {
+            certificate,
+            request,
+        })
+    }
+}
+
+/// What there is of a name.
+struct Known {
+    certificate: Option<LedgerEntry>,
+    request: Option<RequestRecord>,
+}
+
+/// What a body asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Desired {
+    Signed { lifetime: Option<u64> },
+    Revoked,
+}
+
+impl Desired {
+    fn parse(name: &str, body: &[u8]) -> Result<Self, String> {
+        // An empty body and `null` are refused by the same words (the reference's check for them is unreachable).
+        let body = match serde_json::from_slice::<Value>(body) {
+            Ok(Value::Null) | Err(_) => return Err("Request body is not JSON.".to_owned()),
+            Ok(body) => body,
+        };
+        let state = match body.get("desired_state") {
+            None | Some(Value::Null) => {
+                return Err("Missing required parameter \"desired_state\"".to_owned());
+            }
+            Some(Value::String(state)) => state.clone(),
+            Some(other) => other.to_string(),
+        };
+        if state != "signed" && state != "revoked" {
+            return Err(format!(
+                "State {} invalid; Must specify desired state of 'signed' or 'revoked' for host {name}.",
+                terminal_safe(&state)
+            ));
+        }
+        let lifetime = body
+            .get("cert_ttl")
+            .map(|ttl| lifetime(name, ttl))
+            .transpose()?
+            .flatten();
+        if state == "signed" {
+            Ok(Self::Signed { lifetime })
+        } else {
+            Ok(Self::Revoked)
+        }
+    }
+}
+
+/// Seconds as a number, or in digits: `puppetserver ca sign --ttl 3600` sends text.
+fn lifetime(name: &str, ttl: &Value) -> Result<Option<u64>, String> {
+    let text = match ttl {
+        Value::Null => return Ok(None),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let is_integer = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    match text.parse() {
+        Ok(0) => Err(format!(
+            "cert_ttl specified for host {name} must be at least 1"
+        )),
+        Ok(seconds) if is_integer => Ok(Some(seconds)),
+        Ok(_) | Err(_) => Err(format!(
+            "cert_ttl specified for host {name} must be an integer, not \"{}\"",
+            terminal_safe(&text)
+        )),
+    }
+}
+
+fn without_request(name: &str) -> String {
+    format!("Cannot sign certificate for host {name} without a certificate request")
+}
+
+pub(super) fn not_acceptable() -> Response {
+    let status = StatusCode::NOT_ACCEPTABLE;
+    answer::with(
+        status,
+        answer::STATUS_SENTENCE,
+        "No acceptable resource available.",
+    )
+}
+
+const MAX_BODY: usize = 16 * 1024; // two short members
+const MAX_TRIES: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_and_what_they_ask_for() {
+        let missing = Err("Missing required parameter \"desired_state\"");
+        let not_json = Err("Request body is not JSON.");
+        let forever = format!("{{\"desired_state\":\"signed\",\"cert_ttl\":{}}}", u64::MAX);
+        for (body, expected) in [
+            (
+                r#"{"desired_state":"signed"}"#,
+                Ok(Desired::Signed { lifetime: None }),
+            ),
+            (
+                r#"{"desired_state":"signed","cert_ttl":60}"#,
+                Ok(Desired::Signed { lifetime: Some(60) }),
+            ),
+            (
+                r#"{"desired_state":"signed","cert_ttl":"3600"}"#,
+                Ok(Desired::Signed {
+                    lifetime: Some(3600),
+                }),
+            ),
+            (
+                r#"{"desired_state":"signed","cert_ttl":null}"#,
+                Ok(Desired::Signed { lifetime: None }),
+            ),
+            (
+                &forever,
+                Ok(Desired::Signed {
+                    lifetime: Some(u64::MAX),
+                }),
+            ),
+            (r#"{"desired_state":"revoked"}"#, Ok(Desired::Revoked)),
+            ("", not_json),
+            ("null", not_json),
+            ("{", not_json),
+            ("desired_state=signed", not_json),
+            ("{}", missing),
+            ("[]", missing),
+            (r#"{"desired_state":null}"#, missing),
+            (
+                r#"{"desired_state":"bogus"}"#,
+                Err(
+                    "State bogus invalid; Must specify desired state of 'signed' or 'revoked' for host h.",
+                ),
+            ),
+            (
+                r#"{"desired_state":5}"#,
+                Err(
+                    "State 5 invalid; Must specify desired state of 'signed' or 'revoked' for host h.",
+                ),
+            ),
+            (
+                r#"{"desired_state":"signed","cert_ttl":"1d"}"#,
+                Err("cert_ttl specified for host h must be an integer, not \"1d\""),
+            ),
+            (
+                r#"{"desired_state":"revoked","cert_ttl":1.5}"#,
+                Err("cert_ttl specified for host h must be an integer, not \"1.5\""),
+            ),
+            (
+                r#"{"desired_state":"signed","cert_ttl":-5}"#,
+                Err("cert_ttl specified for host h must be an integer, not \"-5\""),
+            ),
+            (
+                r#"{"desired_state":"signed","cert_ttl":"+5"}"#,
+                Err("cert_ttl specified for host h must be an integer, not \"+5\""),
+            ),
+            (
+                r#"{"desired_state":"signed","cert_ttl":0}"#,
+                Err("cert_ttl specified for host h must be at least 1"),
+            ),
+        ] {
+            let parsed = Desired::parse("h", body.as_bytes());
+            assert_eq!(
+                parsed.as_ref().map_err(String::as_str),
+                expected.as_ref().map_err(|e| *e),
+                "{body}"
+            );
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The engine's refusals in Puppet's words.
+
+use axum::response::Response;
+use countersign_authority::store::StoreFault;
+use countersign_authority::{ActFault, Broken, ProfileFault, RequestId, RevokeFault, SignFault};
+use countersign_pki::{AltName, CsrFault, terminal_safe};
+use http::StatusCode;
+use tracing::{error, warn};
+
+use super::answer;
+
+/// Why an approved request is not signed, in the sentences that Puppet Server uses and administrators search for.
+pub(super) fn unsignable(certname: &str, fault: &ProfileFault) -> String {
+    match fault {
+        ProfileFault::AltNames { names } => format!(
+            "CSR '{certname}' contains extra subject alternative names ({}), which are disallowed. To allow subject \
+             alternative names, set allow-subject-alt-names to true in your ca.conf file. Then restart the \
+             puppetserver and try signing this certificate again.",
+            extra_names(certname, names)
+        ),
+        ProfileFault::AuthorizationExtension => format!(
+            "CSR '{certname}' contains an authorization extension, which is disallowed. To allow authorization \
+             extensions, set allow-authorization-extensions to true in your ca.conf file. Then restart the \
+             puppetserver and try signing this certificate again."
+        ),
+        ProfileFault::Extensions { oids } => {
+            let oids: Vec<String> = oids.iter().map(ToString::to_string).collect();
+            format!(
+                "Found extensions that are not permitted: {}",
+                oids.join(", ")
+            )
+        }
+        ProfileFault::ExtensionValue { oid } => {
+            format!("Found an extension whose value is not text: {oid}")
+        }
+        ProfileFault::UsageNotPermitted { .. }
+        | ProfileFault::UsageMissing { .. }
+        | ProfileFault::Nameless => {
+            format!("CSR '{certname}' cannot be signed: {fault}")
+        }
+    }
+}
+
+/// A request that cannot be read or does not verify.
+pub(super) fn unreadable(fault: &CsrFault) -> Response {
+    if fault.is_bad_signature() {
+        return answer::bad_request(
+            "CSR contains a public key that does not correspond to the signing key".to_owned(),
+        );
+    }
+    answer::bad_request(format!(
+        "The certificate request is not acceptable: {fault}"
+    ))
+}
+
+/// The sender learns that it was denied and under which number to ask, not by what.
+pub(super) fn denied(id: RequestId) -> Response {
+    let sentence =
+        format!("The certificate request was denied. Ask the administrator about request {id}.");
+    answer::with(StatusCode::FORBIDDEN, answer::SENTENCE, sentence)
+}
+
+/// An administrator's act on a request that was not carried out, other than for the request's content.
+pub(super) fn act(fault: &ActFault) -> Response {
+    match fault {
+        ActFault::Broken(fault) => broken(fault),
+        ActFault::Unsignable { key, fault } => answer::conflict(unsignable(key, fault)),
+        ActFault::NotFound { key, .. } => {
+            answer::conflict(format!("There is no certificate request for {key}."))
+        }
+        ActFault::AlreadyDecided { .. } | ActFault::Conflict { .. } => {
+            answer::conflict(format!("The {fault}."))
+        }
+    }
+}
+
+pub(super) fn revoke(certname: &str, fault: &RevokeFault) -> Response {
+    match fault {
+        RevokeFault::NoCertificate { .. } => answer::conflict(without_certificate(certname)),
+        RevokeFault::UnknownIssuer { .. } => {
+            error!(%fault, "the door's issuer is unknown");
+            answer::internal("the issuer is not known")
+        }
+        RevokeFault::Broken(fault) => broken(fault),
+    }
+}
+
+pub(super) fn without_certificate(certname: &str) -> String {
+    format!("Cannot revoke certificate for host {certname} without a signed certificate")
+}
+
+/// The machinery failed: whether it is worth trying again is all that a client is told.
+pub(super) fn broken(fault: &Broken) -> Response {
+    match fault {
+        Broken::Store(fault) => store(fault),
+        Broken::Sign(SignFault::Overloaded { .. }) | Broken::Contended | Broken::ShuttingDown => {
+            warn!(%fault, "not served for now");
+            answer::unavailable(&fault.to_string())
+        }
+        Broken::Sign(_)
+        | Broken::Draft(_)
+        | Broken::Entropy(_)
+        | Broken::Encode(_)
+        | Broken::StoredRequest { .. } => {
+            error!(error = fault as &dyn std::error::Error, "request failed");
+            answer::internal(&fault.to_string())
+        }
+    }
+}
+
+pub(super) fn store(fault: &StoreFault) -> Response {
+    match fault {
+        StoreFault::Full | StoreFault::ReadOnly | StoreFault::Overloaded | StoreFault::Stopped => {
+            warn!(%fault, "not served for now");
+            answer::unavailable(&fault.to_string())
+        }
+        StoreFault::Corrupt { .. } | StoreFault::Failed { .. } => {
+            error!(error = fault as &dyn std::error::Error, "store failed");
+            answer::internal(&fault.to_string())
+        }
+    }
+}
+
+/// The names beside the own one, addresses first, as the JVM writes them. Nothing is left when the request merely
+/// repeats its own name.
+fn extra_names(certname: &str, names: &[AltName]) -> String {
+    let is_extra = |name: &&AltName| !matches!(name, AltName::Dns(own) if own == certname);
+    let is_address = |name: &&AltName| matches!(name, AltName::Ip(_));
+    let extra = || names.iter().filter(is_extra);
+    let ordered = extra()
+        .filter(is_address)
+        .chain(extra().filter(|name| !is_address(name)));
+    let texts: Vec<String> = ordered.map(AltName::to_puppet_text).collect();
+    terminal_safe(&texts.join(", ")).into_owned()
+}

@@ -1,0 +1,228 @@
+//! The Puppet door: the HTTP interface that agents, `puppetserver ca` and Foreman speak.
+//!
+//! It turns paths, PEM and Puppet's JSON into calls of the engine, and the engine's answers into the status codes and
+//! sentences that Puppet's clients act upon. It decides nothing: who may call what is the table in `access`, what may
+//! be signed is the signer's profile and the policy behind the engine.
+
+mod access;
+mod answer;
+mod caller;
+mod certificate;
+mod certificate_request;
+mod certificate_status;
+mod certificate_statuses;
+mod certname;
+mod conditional;
+mod faults;
+mod negotiation;
+mod path;
+mod service_status;
+mod sign;
+mod status_object;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use bytes::Bytes;
+use countersign_authority::{Act, Authority, Door, IssuerId, OnUnsignable};
+use countersign_pki::{UnixTime, terminal_safe};
+use countersign_policy::{Requester, SignerName};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Method};
+use tracing::{error, info};
+
+use crate::peer::Peer;
+
+pub(crate) use caller::Caller;
+pub use certname::{Certname, CertnameFault};
+
+use path::Route;
+
+/// The Puppet door of an authority. Cheap to clone.
+#[derive(Clone)]
+pub struct PuppetDoor {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    authority: Authority,
+    issuer: IssuerId,
+    signer: SignerName,
+    /// The issuer's chain file, byte for byte: agents pin the digest of the text.
+    chain: Bytes,
+    chain_modified: UnixTime,
+}
+
+/// Why a door cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum PuppetDoorFault {
+    /// The authority has no such issuer.
+    #[error("the authority has no issuer {issuer} for its Puppet door")]
+    UnknownIssuer {
+        /// The name.
+        issuer: IssuerId,
+    },
+}
+
+impl PuppetDoor {
+    /// The name under which the engine keeps this door's requests.
+    pub const DOOR: Door = Door::named("puppet");
+
+    /// Opens the door of `issuer`. Agents' requests go to `signer`; `chain_modified` is when the issuer's chain file was
+    /// last written, which conditional requests are compared with.
+    ///
+    /// # Errors
+    /// If the authority does not have the issuer.
+    pub fn new(
+        authority: Authority,
+        issuer: IssuerId,
+        signer: SignerName,
+        chain_modified: UnixTime,
+    ) -> Result<Self, PuppetDoorFault> {
+        let chain = match authority.issuer(&issuer) {
+            Some(found) => Bytes::copy_from_slice(found.chain_pem()),
+            None => return Err(PuppetDoorFault::UnknownIssuer { issuer }),
+        };
+        let shared = Shared {
+            authority,
+            issuer,
+            signer,
+            chain,
+            chain_modified,
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
+    }
+
+    fn authority(&self) -> &Authority {
+        &self.shared.authority
+    }
+
+    fn issuer(&self) -> &IssuerId {
+        &self.shared.issuer
+    }
+
+    /// An act of an administrator on the request of a name, whatever its version.
+    fn act(name: &str, actor: Requester, reason: &str) -> Act {
+        Act {
+            door: Self::DOOR,
+            key: name.to_owned(),
+            actor,
+            reason: reason.to_owned(),
+            expected: None,
+            attachment: None,
+            lifetime: None,
+            on_unsignable: OnUnsignable::Refuse,
+        }
+    }
+
+    async fn respond(&self, request: Request) -> Response {
+        let (parts, body) = request.into_parts();
+        let Some(peer) = parts.extensions.get::<Peer>() else {
+            error!("a request arrived without its peer");
+            return answer::internal("the connection is not known");
+        };
+        let path = match path::normalize(parts.uri.path()) {
+            Ok(path) => path,
+            Err(fault) => return answer::bad_request(format!("Bad Request: {fault}")),
+        };
+        let caller = Caller::of(peer, self.authority(), self.issuer());
+        if !access::admits(&parts.method, &path, &caller) {
+            let shown = certname::without_tokens(&path);
+            info!(path = %terminal_safe(&shown), method = %parts.method, caller = %caller, "forbidden");
+            return answer::forbidden(&path, &parts.method);
+        }
+        let call = Call {
+            peer,
+            caller,
+            parts: &parts,
+        };
+        match path::route(&path) {
+            Some(route) => self.serve(route, &call, body).await,
+            None => answer::unrouted(),
+        }
+    }
+
+    async fn serve(&self, route: Route<'_>, call: &Call<'_>, body: Body) -> Response {
+        let Parts {
+            method,
+            uri,
+            headers,
+            ..
+        } = call.parts;
+        // `access` has admitted the method for the path, so what does not match here is a route that we do not serve.
+        match (route, method) {
+            (Route::Certificate(name), &Method::GET) => self.get_certificate(name, headers).await,
+            (Route::Crl, &Method::GET) => self.get_crl(headers),
+            (Route::CertificateRequest(name), &Method::GET) => self.get_request(name).await,
+            (Route::CertificateRequest(name), &Method::PUT) => {
+                self.put_request(name, call.requester(), body).await
+            }
+            (Route::CertificateRequest(name), &Method::DELETE) => {
+                self.delete_request(name, call.requester()).await
+            }
+            (Route::CertificateStatus(name), &Method::GET) => self.get_status(name, headers).await,
+            (Route::CertificateStatus(name), &Method::PUT) => {
+                self.put_status(name, call.requester(), headers, body).await
+            }
+            (Route::CertificateStatus(_), _) => answer::method_not_allowed("GET, PUT"),
+            (Route::CertificateStatuses, &Method::GET) => {
+                self.get_statuses(uri.query(), headers).await
+            }
+            (Route::CertificateStatuses, _) => answer::method_not_allowed("GET"),
+            (Route::CertificateStatusesWithoutSegment, _) => {
+                answer::bad_request("Missing URL Segment".to_owned())
+            }
+            (Route::Sign, &Method::POST) => self.sign_named(call.requester(), body).await,
+            (Route::SignAll, &Method::POST) => self.sign_all(call.requester()).await,
+            (Route::Services(service), &Method::GET) => service_status::services(service),
+            (Route::Simple(service), &Method::GET) => service_status::simple(service),
+            (
+                Route::Certificate(_)
+                | Route::Crl
+                | Route::CertificateRequest(_)
+                | Route::Sign
+                | Route::SignAll
+                | Route::Services(_)
+                | Route::Simple(_),
+                _,
+            ) => answer::unrouted(),
+        }
+    }
+}
+
+/// One request and who sends it.
+struct Call<'a> {
+    peer: &'a Peer,
+    caller: Caller<'a>,
+    parts: &'a Parts,
+}
+
+impl Call<'_> {
+    fn requester(&self) -> Requester {
+        self.caller.requester(self.peer)
+    }
+}
+
+/// The door as a service. It answers every path, so it is merged with others that have paths of their own.
+pub fn router(door: PuppetDoor) -> Router {
+    Router::new().fallback(respond).with_state(door)
+}
+
+async fn respond(State(door): State<PuppetDoor>, request: Request) -> Response {
+    let mut response = door.respond(request).await;
+    response
+        .headers_mut()
+        .insert(VERSION_HEADER, HeaderValue::from_static(COMPATIBLE_VERSION));
+    response
+}
+
+/// Agents read it, per server, as a Ruby Gem version; they take JSON for granted from 5.0.0 on.
+const VERSION_HEADER: HeaderName = HeaderName::from_static("x-puppet-version");
+
+/// The Puppet Server whose interface this is. From 8.4.0 on `puppetserver ca sign` uses the bulk calls.
+const COMPATIBLE_VERSION: &str = "8.4.0";

@@ -1,0 +1,139 @@
+//! The JSON object that describes one certificate or request to `puppetserver ca list` and to Foreman.
+
+use std::collections::BTreeMap;
+
+use countersign_authority::{LedgerEntry, RequestRecord};
+use countersign_pki::{
+    AltName, CertFault, Certificate, CheckedCsr, CsrFault, Extension, Serial, UnixTime, oid,
+    sha1_colon, sha256_colon, sha512_colon,
+};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+/// One certificate or request. The order of the fields is Puppet Server's.
+#[derive(Debug, Serialize)]
+pub(super) struct StatusObject {
+    name: String,
+    state: &'static str,
+    fingerprint: String,
+    fingerprints: Fingerprints,
+    dns_alt_names: Vec<String>,
+    subject_alt_names: Vec<String>,
+    authorization_extensions: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    serial_number: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_before: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_after: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Fingerprints {
+    #[serde(rename = "SHA1")]
+    sha1: String,
+    #[serde(rename = "SHA256")]
+    sha256: String,
+    #[serde(rename = "SHA512")]
+    sha512: String,
+    default: String,
+}
+
+impl StatusObject {
+    /// A certificate of the ledger; one that has ended is still `signed`.
+    pub(super) fn of_certificate(entry: &LedgerEntry) -> Result<Self, CertFault> {
+        let certificate = Certificate::parse(&entry.der)?;
+        let state = if entry.revoked.is_some() {
+            "revoked"
+        } else {
+            "signed"
+        };
+        let facts = Self::of(
+            &entry.name,
+            state,
+            &entry.der,
+            certificate.alt_names(),
+            certificate.extensions(),
+        );
+        Ok(Self {
+            serial_number: integer(&entry.serial),
+            not_before: Some(date(entry.not_before)),
+            not_after: Some(date(entry.not_after)),
+            ..facts
+        })
+    }
+
+    /// A request that waits.
+    pub(super) fn of_request(record: &RequestRecord) -> Result<Self, CsrFault> {
+        let csr = CheckedCsr::trusted_from_store(&record.csr_der)?;
+        Ok(Self::of(
+            &record.key,
+            "requested",
+            &record.csr_der,
+            csr.alt_names(),
+            csr.extensions(),
+        ))
+    }
+
+    fn of(
+        name: &str,
+        state: &'static str,
+        der: &[u8],
+        alt_names: &[AltName],
+        extensions: &[Extension],
+    ) -> Self {
+        let sha256 = sha256_colon(der);
+        let texts = |keep: fn(&AltName) -> bool| {
+            alt_names
+                .iter()
+                .filter(move |name| keep(name))
+                .map(AltName::to_puppet_text)
+        };
+        let dns = || texts(|name| matches!(name, AltName::Dns(_)));
+        let addresses = texts(|name| matches!(name, AltName::Ip(_)));
+        Self {
+            name: name.to_owned(),
+            state,
+            fingerprint: sha256.clone(),
+            fingerprints: Fingerprints {
+                sha1: sha1_colon(der),
+                sha256: sha256.clone(),
+                sha512: sha512_colon(der),
+                default: sha256,
+            },
+            dns_alt_names: dns().collect(),
+            subject_alt_names: addresses.chain(dns()).collect(),
+            authorization_extensions: authorization_extensions(extensions),
+            serial_number: None,
+            not_before: None,
+            not_after: None,
+        }
+    }
+}
+
+fn authorization_extensions(extensions: &[Extension]) -> BTreeMap<String, String> {
+    let named = |extension: &Extension| match oid::puppet_short_name(&extension.oid) {
+        Some(name) => name.to_owned(),
+        None => extension.oid.to_string(),
+    };
+    extensions
+        .iter()
+        .filter(|extension| extension.oid.is_under(&oid::PP_AUTH))
+        .map(|extension| (named(extension), extension.text_value().unwrap_or_default()))
+        .collect()
+}
+
+/// A JSON integer of any length; clients read serials as numbers, and ours have 127 bits.
+fn integer(serial: &Serial) -> Option<Box<RawValue>> {
+    RawValue::from_string(serial.to_decimal()).ok()
+}
+
+/// `2026-01-02T03:04:05UTC`, which Ruby's `Time.parse` reads.
+fn date(time: UnixTime) -> String {
+    let mut text = time.to_string();
+    if text.ends_with('Z') {
+        text.pop();
+        text.push_str("UTC");
+    }
+    text
+}

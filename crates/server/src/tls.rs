@@ -1,0 +1,160 @@
+//! TLS: the server's own certificate, and the verification of clients' certificates.
+
+use std::fmt;
+use std::sync::Arc;
+
+use countersign_authority::{Authority, IssuerId};
+use countersign_pki::{Certificate, UnixTime, oid, pem};
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime as TlsTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{NoServerSessionStorage, ServerConfig};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+
+/// A listener's own certificate chain and key, PEM.
+pub struct TlsIdentity {
+    /// The certificate and what follows it up to the root.
+    pub chain_pem: Vec<u8>,
+    /// The PKCS#8 private key.
+    pub key_pem: zeroize::Zeroizing<Vec<u8>>,
+}
+
+/// Why a listener cannot speak TLS.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsFault {
+    /// The chain or key file is not PEM, or empty.
+    #[error("the {what} is not readable as PEM")]
+    Pem {
+        /// Which file.
+        what: &'static str,
+    },
+    /// Certificate and key do not serve together.
+    #[error("the server certificate and key cannot be used")]
+    Unusable(#[from] Error),
+}
+
+/// The TLS settings of a listener whose clients belong to `issuer`.
+///
+/// A client certificate is asked for and not required. No session is ever resumed and no ticket sent:
+/// a resumed session would skip the check of the client's certificate, and a ticket that arrives after
+/// an answer makes Ruby's HTTP client wait for the end of the connection before its next request.
+pub(crate) fn server_config(
+    authority: &Authority,
+    issuer: &IssuerId,
+    identity: &TlsIdentity,
+) -> Result<ServerConfig, TlsFault> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let verifier = IssuerVerifier {
+        authority: authority.clone(),
+        issuer: issuer.clone(),
+        provider: Arc::clone(&provider),
+    };
+    let chain = blocks(&identity.chain_pem, "server certificate")?
+        .into_iter()
+        .filter(|block| block.label == "CERTIFICATE")
+        .map(|block| CertificateDer::from(block.der))
+        .collect();
+    let key = blocks(&identity.key_pem, "server key")?
+        .into_iter()
+        .find(|block| block.label == "PRIVATE KEY")
+        .ok_or(TlsFault::Pem { what: "server key" })?;
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.der));
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_client_cert_verifier(Arc::new(verifier))
+        .with_single_cert(chain, key)?;
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn blocks(text: &[u8], what: &'static str) -> Result<Vec<pem::Block>, TlsFault> {
+    pem::decode_all(text, &pem::PemLimits::BUNDLE).map_err(|_| TlsFault::Pem { what })
+}
+
+/// Accepts the certificates that one issuer signed, as long as they hold and are not revoked.
+///
+/// Issuers are matched by key, not by name bytes: a CA that was taken over may have written its name in
+/// another string type than the certificates it issued before.
+struct IssuerVerifier {
+    authority: Authority,
+    issuer: IssuerId,
+    provider: Arc<CryptoProvider>,
+}
+
+impl IssuerVerifier {
+    fn check(&self, der: &[u8], now: UnixTime) -> Result<(), CertificateError> {
+        let certificate = Certificate::parse(der).map_err(|_| CertificateError::BadEncoding)?;
+        let issuer = self.authority.issuer(&self.issuer).ok_or(CertificateError::UnknownIssuer)?;
+        certificate
+            .verify_signed_by(issuer.certificate().spki_der())
+            .map_err(|_| CertificateError::UnknownIssuer)?;
+        if now > certificate.not_after() {
+            return Err(CertificateError::Expired);
+        }
+        if now < certificate.not_before() {
+            return Err(CertificateError::NotValidYet);
+        }
+        let usages = certificate.extended_key_usages();
+        let is_client = usages.is_empty()
+            || usages.iter().any(|u| *u == oid::EKU_CLIENT_AUTH || *u == oid::EKU_ANY);
+        if certificate.is_ca() || !is_client {
+            return Err(CertificateError::InvalidPurpose);
+        }
+        if self.authority.is_revoked(&self.issuer, &certificate.serial()) {
+            return Err(CertificateError::Revoked);
+        }
+        Ok(())
+    }
+}
+
+impl ClientCertVerifier for IssuerVerifier {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        // None: clients that compare names byte by byte would otherwise withhold their certificate.
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: TlsTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.check(end_entity, self.authority.now())?;
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+impl fmt::Debug for IssuerVerifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IssuerVerifier").field("issuer", &self.issuer).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,526 @@
+//! The native interface.
+
+use axum::Router;
+use countersign_authority::{Door, Submission};
+use countersign_pki::{CheckedCsr, CsrLimits};
+use countersign_policy::{Requester, Wishes};
+use countersign_server::enrol::{EnrolDoor, router};
+use countersign_server::puppet::{self, PuppetDoor};
+use countersign_server::{KnownClient, Peer, PeerIdentity};
+use countersign_testkit::csr::CsrBuilder;
+use countersign_testkit::keys;
+use serde_json::{Value, json};
+
+use crate::exchange::{Answer, Call};
+use crate::world::{CUSTOM, KUBE_CLIENT, PUPPET_AGENT, START, Setup, World, signer_name};
+
+struct Office {
+    world: World,
+    interface: Router,
+    admin: Peer,
+}
+
+impl Office {
+    async fn open() -> Self {
+        let world = World::start(Setup::STRICT).await;
+        let issuer = world.puppet_issuer();
+        let native = router(EnrolDoor::new(world.authority.clone(), issuer.clone()));
+        let signer = signer_name(PUPPET_AGENT);
+        let beside = PuppetDoor::new(world.authority.clone(), issuer, signer, START).unwrap();
+        let admin = world.puppet_admin().await;
+        // As the program serves them: both on one listener.
+        Self {
+            interface: puppet::router(beside).merge(native),
+            admin,
+            world,
+        }
+    }
+
+    async fn call(&self, line: &str) -> Answer {
+        Call::new(&self.admin, line).send(&self.interface).await
+    }
+
+    async fn post(&self, path: &str, body: &str) -> Answer {
+        Call::new(&self.admin, &format!("POST /enrol/v1/{path}"))
+            .body(body)
+            .send(&self.interface)
+            .await
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        let answer = self.call(&format!("GET /enrol/v1/{path}")).await;
+        assert_eq!(
+            (answer.status, answer.content_type()),
+            (200, "application/json"),
+            "{}",
+            answer.text()
+        );
+        answer.json()
+    }
+
+    /// Hands a request in, as the door of that name would.
+    async fn submit(
+        &self,
+        door: &'static str,
+        key: &str,
+        signer: &str,
+        csr: &CsrBuilder,
+        usages: &[&str],
+    ) {
+        let usages = usages.iter().map(|usage| (*usage).to_owned()).collect();
+        let submission = Submission {
+            door: Door::named(door),
+            key: key.to_owned(),
+            csr: CheckedCsr::check(&csr.sign(keys::p256_a()), &CsrLimits::STANDARD).unwrap(),
+            signer: signer_name(signer),
+            requester: Requester::anonymous(Some("192.0.2.9".parse().unwrap())),
+            wishes: Wishes {
+                usages,
+                expiration_seconds: Some(3600),
+            },
+            retained: door == "kubernetes",
+            attachment: Vec::new(),
+            decision: None,
+        };
+        self.world.authority.submit(submission).await.unwrap();
+    }
+
+    async fn agent(&self, name: &str) {
+        self.submit("puppet", name, PUPPET_AGENT, &CsrBuilder::new(name), &[])
+            .await;
+    }
+}
+
+fn column<'a>(page: &'a Value, field: &str) -> Vec<&'a str> {
+    page["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| item[field].as_str().unwrap())
+        .collect()
+}
+
+#[tokio::test]
+async fn only_administrators_are_let_in() {
+    let office = Office::open().await;
+    office.agent("web01").await;
+    let marked = match office.admin.identity(&office.world.authority) {
+        PeerIdentity::Client(client) => KnownClient {
+            issuer: client.issuer.clone(),
+            signer: signer_name(PUPPET_AGENT),
+            certificate: client.certificate.clone(),
+        },
+        PeerIdentity::Anonymous | PeerIdentity::Refused => {
+            unreachable!("the administrator is known")
+        }
+    };
+    let callers = [
+        (office.world.anonymous(), 401, "unauthenticated"),
+        (office.world.puppet_agent("web02").await, 403, "forbidden"),
+        (office.world.kubernetes_admin().await, 403, "forbidden"),
+        (
+            Peer::with_client(office.admin.address, marked),
+            403,
+            "forbidden",
+        ),
+    ];
+    for line in [
+        "GET /enrol/v1/requests",
+        "GET /enrol/v1/requests/puppet/web01",
+        "POST /enrol/v1/requests/puppet/web01/approve",
+        "POST /enrol/v1/requests/puppet/web01/deny",
+        "DELETE /enrol/v1/requests/puppet/web01",
+        "GET /enrol/v1/certificates",
+        "POST /enrol/v1/certificates/puppet/01/revoke",
+        "GET /enrol/v1/nothing",
+        "PATCH /enrol/v1/requests",
+    ] {
+        for (peer, status, code) in &callers {
+            let answer = Call::new(peer, line).send(&office.interface).await;
+            assert_eq!(
+                (answer.status, answer.json()["error"]["code"].as_str()),
+                (*status, Some(*code)),
+                "{line}"
+            );
+        }
+    }
+    let untouched = office.get("requests/puppet/web01").await;
+    assert_eq!(untouched["state"], "pending");
+    // Every other path on the listener belongs to the Puppet door, however it is spelt.
+    assert_eq!(office.call("GET //enrol/v1/requests").await.status, 403);
+    assert_eq!(office.call("GET /enrol/v2/requests").await.status, 403);
+    for (line, status, code) in [
+        ("GET /enrol/v1/nothing", 404, "not_found"),
+        ("PATCH /enrol/v1/requests", 405, "method_not_allowed"),
+    ] {
+        let answer = office.call(line).await;
+        assert_eq!(
+            (answer.status, answer.json()["error"]["code"].as_str()),
+            (status, Some(code)),
+            "{line}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_request_is_shown_without_its_attributes() {
+    let office = Office::open().await;
+    let csr = CsrBuilder::new("web01")
+        .organization("Fleet")
+        .dns("b.example.com")
+        .ip("2001:db8::1".parse().unwrap())
+        .email("root@example.com")
+        .uri("spiffe://example.com/x")
+        .challenge_password("correct-horse-battery-staple");
+    office
+        .submit("puppet", "web01", PUPPET_AGENT, &csr, &[])
+        .await;
+    let shown = office.get("requests/puppet/web01").await;
+    let id = shown["id"].as_str().unwrap();
+    assert!(
+        countersign_authority::RequestId::parse(id).is_some(),
+        "{id}"
+    );
+    for (field, expected) in [
+        ("door", json!("puppet")),
+        ("name", json!("web01")),
+        ("state", json!("pending")),
+        ("live", json!(true)),
+        ("signer", json!(PUPPET_AGENT)),
+        (
+            "requester",
+            json!({"identity": {"kind": "anonymous"}, "source": "192.0.2.9"}),
+        ),
+        ("created", json!("2026-01-02T03:04:05Z")),
+        ("subject", json!("O=Fleet,CN=web01")),
+        ("dns_names", json!(["b.example.com"])),
+        ("ip_addresses", json!(["2001:db8::1"])),
+        ("emails", json!(["root@example.com"])),
+        ("uris", json!(["spiffe://example.com/x"])),
+        ("usages", json!([])),
+        ("expiration_seconds", json!(3600)),
+        ("key_type", json!("ec")),
+        ("key_size", json!(256)),
+        ("certificate", json!(null)),
+    ] {
+        assert_eq!(shown[field], expected, "{field}");
+    }
+    assert_eq!(shown["explanation"]["effect"], "pending");
+    assert!(
+        shown["unsignable"]
+            .as_str()
+            .unwrap()
+            .contains("alternative names")
+    );
+    assert!(
+        shown["csr"]
+            .as_str()
+            .unwrap()
+            .starts_with("-----BEGIN CERTIFICATE REQUEST-----\n")
+    );
+    assert!(shown["key_fingerprint"].as_str().unwrap().contains(':'));
+    let listed = office.call("GET /enrol/v1/requests").await;
+    assert!(listed.json()["items"][0].get("csr").is_none());
+    assert!(!listed.text().contains("correct-horse"));
+    assert!(!shown.to_string().contains("correct-horse"));
+    assert_eq!(listed.header("cache-control"), Some("no-store"));
+}
+
+#[tokio::test]
+async fn lists_are_filtered_and_paged() {
+    let office = Office::open().await;
+    for name in ["a", "b", "c", "d", "e"] {
+        office.agent(name).await;
+    }
+    let client = CsrBuilder::new("jane");
+    office
+        .submit("kubernetes", "jane", KUBE_CLIENT, &client, &["client auth"])
+        .await;
+    assert_eq!(
+        office
+            .post("requests/puppet/b/deny", r#"{"reason":"no"}"#)
+            .await
+            .status,
+        200
+    );
+    assert_eq!(
+        office.post("requests/puppet/c/approve", "").await.status,
+        200
+    );
+
+    for (query, names) in [
+        // The issued one no longer occupies its name.
+        ("", &["jane", "a", "b", "d", "e"][..]),
+        ("?door=puppet", &["a", "b", "d", "e"]),
+        ("?door=puppet&past=true", &["a", "b", "c", "d", "e"]),
+        ("?state=denied", &["b"]),
+        ("?state=issued", &[]),
+        ("?state=issued&past=true&door=puppet", &["c"]),
+        ("?state=pending,denied&door=puppet", &["a", "b", "d", "e"]),
+        ("?name=jane", &["jane"]),
+        ("?name=jane&door=puppet", &[]),
+        ("?door=none", &[]),
+    ] {
+        let page = office.get(&format!("requests{query}")).await;
+        assert_eq!(column(&page, "name"), names, "{query}");
+        assert!(page.get("cursor").is_none(), "{query}");
+    }
+    let mut seen = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let page = office.get(&format!("requests?limit=2{cursor}")).await;
+        seen.extend(column(&page, "name").into_iter().map(str::to_owned));
+        match page.get("cursor") {
+            Some(next) => cursor = format!("&cursor={}", next.as_str().unwrap()),
+            None => break,
+        }
+    }
+    assert_eq!(seen, ["jane", "a", "b", "d", "e"]);
+    for query in [
+        "limit=0",
+        "limit=1001",
+        "limit=x",
+        "state=bogus",
+        "cursor=!",
+        "cursor=e30",
+        "past=maybe",
+        "stat=pending",
+    ] {
+        let answer = office
+            .call(&format!("GET /enrol/v1/requests?{query}"))
+            .await;
+        assert_eq!(
+            (answer.status, answer.json()["error"]["code"].as_str()),
+            (400, Some("invalid")),
+            "{query}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn people_decide() {
+    let office = Office::open().await;
+    office.agent("web01").await;
+    let body = r#"{"reason":"ticket 7","lifetime_seconds":600}"#;
+    let approved = office.post("requests/puppet/web01/approve", body).await;
+    assert_eq!(approved.status, 200, "{}", approved.text());
+    let item = approved.json();
+    assert_eq!(
+        (item["state"].as_str(), item["live"].as_bool()),
+        (Some("issued"), Some(false))
+    );
+    assert_eq!(item["certificate"]["issuer"], "puppet");
+    assert_eq!(item["certificate"]["not_after"], "2026-01-02T03:14:05Z");
+    assert_eq!(item["certificate"]["revoked"], json!(null));
+    assert_eq!(item["explanation"]["by"]["reason"], "ticket 7");
+    assert_eq!(
+        item["explanation"]["by"]["actor"]["identity"]["certname"],
+        "countersign-admin"
+    );
+    // It is found as the newest of its name, though it occupies it no longer.
+    assert_eq!(office.get("requests/puppet/web01").await["state"], "issued");
+
+    office.agent("web02").await;
+    let denied = office
+        .post("requests/puppet/web02/deny", r#"{"reason":"not ours"}"#)
+        .await;
+    assert_eq!(
+        (denied.status, denied.json()["state"].as_str()),
+        (200, Some("denied"))
+    );
+    for (path, body, status, code) in [
+        ("requests/puppet/web02/approve", "", 409, "conflict"),
+        ("requests/puppet/web01/approve", "", 404, "not_found"),
+        ("requests/puppet/nobody/approve", "", 404, "not_found"),
+        ("requests/puppet/nobody/deny", "", 404, "not_found"),
+        ("requests/none/web02/deny", "", 404, "not_found"),
+        (
+            "requests/puppet/web02/deny",
+            r#"{"why":"x"}"#,
+            400,
+            "invalid",
+        ),
+        (
+            "requests/puppet/web02/approve",
+            r#"{"lifetime_seconds":0}"#,
+            400,
+            "invalid",
+        ),
+        (
+            "requests/puppet/web02/approve",
+            r#"{"lifetime_seconds":"1d"}"#,
+            400,
+            "invalid",
+        ),
+        ("requests/puppet/web02/approve", "nonsense", 400, "invalid"),
+    ] {
+        let answer = office.post(path, body).await;
+        assert_eq!(
+            (answer.status, answer.json()["error"]["code"].as_str()),
+            (status, Some(code)),
+            "{path} {body}"
+        );
+    }
+    let long = format!("{{\"reason\":\"{}\"}}", "x".repeat(1025));
+    assert_eq!(
+        office
+            .post("requests/puppet/web02/deny", &long)
+            .await
+            .status,
+        400
+    );
+    let longer = " ".repeat(16 * 1024 + 1);
+    assert_eq!(
+        office
+            .post("requests/puppet/web02/deny", &longer)
+            .await
+            .status,
+        413
+    );
+
+    assert_eq!(
+        office
+            .call("DELETE /enrol/v1/requests/puppet/web02")
+            .await
+            .status,
+        204
+    );
+    assert_eq!(
+        office
+            .call("DELETE /enrol/v1/requests/puppet/web02")
+            .await
+            .status,
+        404
+    );
+    assert_eq!(
+        office
+            .call("GET /enrol/v1/requests/puppet/web02")
+            .await
+            .status,
+        404
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_signed_is_refused_or_marked() {
+    let office = Office::open().await;
+    let wide = CsrBuilder::new("web01").dns("other.example.com");
+    office
+        .submit("puppet", "web01", PUPPET_AGENT, &wide, &[])
+        .await;
+    let refused = office.post("requests/puppet/web01/approve", "").await;
+    assert_eq!(
+        (refused.status, refused.json()["error"]["code"].as_str()),
+        (409, Some("unsignable"))
+    );
+    assert_eq!(
+        office.get("requests/puppet/web01").await["state"],
+        "pending"
+    );
+
+    let client = CsrBuilder::new("vpn");
+    office
+        .submit("kubernetes", "vpn", CUSTOM, &client, &["client auth"])
+        .await;
+    let marked = office.post("requests/kubernetes/vpn/approve", "").await;
+    assert_eq!(
+        (marked.status, marked.json()["state"].as_str()),
+        (200, Some("failed"))
+    );
+    assert!(
+        marked.json()["unsignable"]
+            .as_str()
+            .unwrap()
+            .contains("client auth")
+    );
+    assert_eq!(marked.json()["certificate"], json!(null));
+}
+
+#[tokio::test]
+async fn the_ledger_is_listed_and_certificates_are_revoked() {
+    let office = Office::open().await;
+    for name in ["a", "b"] {
+        office.agent(name).await;
+        office
+            .post(&format!("requests/puppet/{name}/approve"), "")
+            .await;
+    }
+    office.world.kubernetes_admin().await;
+    let all = office.get("certificates").await;
+    assert_eq!(
+        column(&all, "name"),
+        ["kubernetes-admin", "a", "b", "countersign-admin"]
+    );
+    assert_eq!(
+        column(&all, "issuer"),
+        ["kubernetes", "puppet", "puppet", "puppet"]
+    );
+    assert_eq!(
+        column(
+            &office.get("certificates?issuer=puppet&name=b").await,
+            "name"
+        ),
+        ["b"]
+    );
+    assert_eq!(
+        column(&office.get("certificates?name=nobody").await, "name"),
+        [""; 0]
+    );
+    let mut seen = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let page = office.get(&format!("certificates?limit=1{cursor}")).await;
+        seen.extend(column(&page, "name").into_iter().map(str::to_owned));
+        match page.get("cursor") {
+            Some(next) => cursor = format!("&cursor={}", next.as_str().unwrap()),
+            None => break,
+        }
+    }
+    assert_eq!(seen, ["kubernetes-admin", "a", "b", "countersign-admin"]);
+
+    let serial = column(&office.get("certificates?name=a").await, "serial")[0].to_owned();
+    let one = office.get(&format!("certificates/puppet/{serial}")).await;
+    assert!(
+        one["certificate"]
+            .as_str()
+            .unwrap()
+            .starts_with("-----BEGIN CERTIFICATE-----\n")
+    );
+    assert_eq!(one["explanation"]["effect"], "approve");
+    let revoke = format!("certificates/puppet/{serial}/revoke");
+    for (path, body, status) in [
+        (revoke.as_str(), r#"{"reason":"bored"}"#, 400),
+        (revoke.as_str(), r#"{"reason":"certificateHold"}"#, 400),
+        ("certificates/puppet/xyz/revoke", "", 400),
+        ("certificates/puppet/0123/revoke", "", 404),
+        ("certificates/other/0123/revoke", "", 404),
+    ] {
+        assert_eq!(
+            office.post(path, body).await.status,
+            status,
+            "{path} {body}"
+        );
+    }
+    office.world.clock.advance(60);
+    for body in [r#"{"reason":"superseded"}"#, ""] {
+        let revoked = office.post(&revoke, body).await;
+        assert_eq!(revoked.status, 200, "{}", revoked.text());
+        // The first revocation stands.
+        let expected = json!({"at": "2026-01-02T03:05:05Z", "reason": "superseded"});
+        assert_eq!(revoked.json()["revoked"], expected);
+        office.world.clock.advance(60);
+    }
+    assert_eq!(
+        office.get("requests/puppet/a").await["certificate"]["revoked"]["reason"],
+        "superseded"
+    );
+    // The other trust domain's serial is not this issuer's.
+    let foreign = column(&all, "serial")[0];
+    assert_eq!(
+        office
+            .post(&format!("certificates/puppet/{foreign}/revoke"), "")
+            .await
+            .status,
+        404
+    );
+}

@@ -1,0 +1,210 @@
+//! Lists, tables and selectors.
+
+use serde_json::{Value, json};
+
+use super::{Api, CSRS, manifest, path_of};
+
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+
+fn names(list: &Value) -> Vec<&str> {
+    list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|o| o["metadata"]["name"].as_str().unwrap())
+        .collect()
+}
+
+#[tokio::test]
+async fn an_empty_list_is_a_list() {
+    let api = Api::start().await;
+    let list = api.get(&format!("{CSRS}?limit=500")).await.ok();
+    assert_eq!(
+        (&list["kind"], &list["items"]),
+        (&json!("CertificateSigningRequestList"), &json!([]))
+    );
+    let version: u64 = list["metadata"]["resourceVersion"]
+        .as_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!(version > 0);
+}
+
+#[tokio::test]
+async fn lists_select_by_labels_and_fields() {
+    let api = Api::start().await;
+    for (name, team, signer) in [
+        ("b", "red", "example.com/x"),
+        ("a", "blue", "example.com/x"),
+        ("C", "red", "example.com/y"),
+    ] {
+        let mut object = manifest(name);
+        object["metadata"]["labels"] = json!({"team": team});
+        object["spec"]["signerName"] = json!(signer);
+        api.create(&object).await;
+    }
+    let rows: [(&str, &[&str]); 8] = [
+        ("", &["C", "a", "b"]),
+        ("labelSelector=team%3Dred", &["C", "b"]),
+        ("labelSelector=team%20notin%20(red)", &["a"]),
+        ("labelSelector=team%3Dgreen", &[]),
+        ("fieldSelector=metadata.name%3Da", &["a"]),
+        (
+            "fieldSelector=metadata.name%3Dnobody&resourceVersion=0",
+            &[],
+        ),
+        (
+            "fieldSelector=spec.signerName%3Dexample.com/x&labelSelector=team%3Dred",
+            &["b"],
+        ),
+        ("fieldSelector=spec.signerName!%3Dexample.com/x", &["C"]),
+    ];
+    for (query, selected) in rows {
+        let list = api.get(&format!("{CSRS}?{query}")).await.ok();
+        assert_eq!(names(&list), selected, "{query}");
+    }
+    let rows = [
+        ("fieldSelector=status.x%3Da", 400, "BadRequest"),
+        ("labelSelector=team%3D(", 400, "BadRequest"),
+        ("resourceVersion=abc", 400, "BadRequest"),
+        ("continue=abc", 400, "BadRequest"),
+        ("resourceVersion=99999999", 504, "Timeout"),
+        (
+            "resourceVersion=1&resourceVersionMatch=Exact",
+            410,
+            "Expired",
+        ),
+        ("resourceVersionMatch=Exact", 422, "Invalid"),
+        (
+            "resourceVersion=1&resourceVersionMatch=Older",
+            422,
+            "Invalid",
+        ),
+        ("sendInitialEvents=true", 422, "Invalid"),
+    ];
+    for (query, code, reason) in rows {
+        println!("{query}");
+        api.get(&format!("{CSRS}?{query}"))
+            .await
+            .refuses(code, reason);
+    }
+    let current = api.get(CSRS).await.ok()["metadata"]["resourceVersion"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let exact = format!("{CSRS}?resourceVersion={current}&resourceVersionMatch=Exact");
+    assert_eq!(names(&api.get(&exact).await.ok()).len(), 3);
+}
+
+#[tokio::test]
+async fn long_lists_are_complete_and_sorted() {
+    let api = Api::start().await;
+    let mut object = manifest("x");
+    let mut expected = Vec::new();
+    for number in 0..501 {
+        let name = format!("csr-{number}");
+        object["metadata"]["name"] = json!(name);
+        api.create(&object).await;
+        expected.push(name);
+    }
+    expected.sort_unstable();
+    let list = api.get(&format!("{CSRS}?limit=500")).await.ok();
+    assert_eq!(names(&list), expected);
+    assert_eq!(list["metadata"].get("continue"), None);
+}
+
+#[tokio::test]
+async fn tables_show_what_kubectl_prints() {
+    let api = Api::start().await;
+    let mut object = manifest("jane");
+    object["spec"]["expirationSeconds"] = json!(86_400);
+    let created = api.create(&object).await;
+    api.decide(&created, "Approved").await.ok();
+    api.world.clock.advance(125);
+    let cells = json!([
+        "jane",
+        "2m5s",
+        "kubernetes.io/kube-apiserver-client",
+        "kubernetes-admin",
+        "24h",
+        "Approved,Issued"
+    ]);
+    for path in [
+        CSRS.to_owned(),
+        path_of(&created),
+        format!("{}/status", path_of(&created)),
+    ] {
+        let reply = api.call("GET", &path).header("accept", TABLE).send().await;
+        assert_eq!(reply.header("content-type"), "application/json");
+        let table = reply.ok();
+        assert_eq!(
+            (&table["kind"], &table["apiVersion"]),
+            (&json!("Table"), &json!("meta.k8s.io/v1"))
+        );
+        assert_eq!(table["columnDefinitions"].as_array().unwrap().len(), 6);
+        assert_eq!(table["rows"][0]["cells"], cells, "{path}");
+        assert_eq!(table["rows"][0]["object"]["kind"], "PartialObjectMetadata");
+        assert_eq!(table["rows"][0]["object"].get("spec"), None);
+        assert!(
+            !table["metadata"]["resourceVersion"]
+                .as_str()
+                .unwrap()
+                .is_empty()
+        );
+    }
+    for (include, kind) in [
+        ("Object", json!("CertificateSigningRequest")),
+        ("None", Value::Null),
+    ] {
+        let path = format!("{CSRS}?includeObject={include}");
+        let table = api
+            .call("GET", &path)
+            .header("accept", TABLE)
+            .send()
+            .await
+            .ok();
+        assert_eq!(table["rows"][0]["object"]["kind"], kind, "{include}");
+    }
+    let bad = format!("{CSRS}?includeObject=Half");
+    api.call("GET", &bad)
+        .header("accept", TABLE)
+        .send()
+        .await
+        .refuses(400, "BadRequest");
+    let metadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+    let list = api
+        .call("GET", CSRS)
+        .header("accept", metadata)
+        .send()
+        .await
+        .ok();
+    assert_eq!(list["kind"], "PartialObjectMetadataList");
+    assert_eq!(list["items"][0].get("spec"), None);
+    api.call("GET", CSRS)
+        .header("accept", "text/html")
+        .send()
+        .await
+        .refuses(406, "NotAcceptable");
+}
+
+#[tokio::test]
+async fn a_watch_is_refused_in_a_way_clients_understand() {
+    let api = Api::start().await;
+    let status = api
+        .get(&format!("{CSRS}?resourceVersion=5&watch=true"))
+        .await
+        .refuses(405, "MethodNotAllowed");
+    assert!(
+        status["message"]
+            .as_str()
+            .unwrap()
+            .contains("does not serve watches"),
+        "{status}"
+    );
+    let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let reply = api.get(&format!("{CSRS}?{query}")).await;
+    reply.names(&[("sendInitialEvents", "FieldValueForbidden")]);
+    assert_eq!(reply.value()["details"]["kind"], "ListOptions");
+    api.get(&format!("{CSRS}?watch=false")).await.ok();
+}

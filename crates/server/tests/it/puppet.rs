@@ -1,0 +1,127 @@
+//! The Puppet door: what agents, `puppetserver ca` and Foreman see.
+
+mod access;
+mod administration;
+mod enrolment;
+mod fetching;
+mod profile;
+
+use axum::Router;
+use countersign_authority::Authority;
+use countersign_pki::{Certificate, pem};
+use countersign_server::Peer;
+use countersign_server::puppet::{PuppetDoor, router};
+use countersign_testkit::csr::CsrBuilder;
+use countersign_testkit::keys;
+
+use crate::exchange::{Answer, Call};
+use crate::world::{PUPPET_AGENT, START, Setup, World, signer_name};
+
+/// The door of a world, and everybody who calls at it.
+struct Fleet {
+    world: World,
+    door: Router,
+    nobody: Peer,
+    admin: Peer,
+}
+
+impl Fleet {
+    async fn of(setup: Setup) -> Self {
+        let world = World::start(setup).await;
+        let signer = signer_name(PUPPET_AGENT);
+        let door = PuppetDoor::new(
+            world.authority.clone(),
+            world.puppet_issuer(),
+            signer,
+            START,
+        )
+        .unwrap();
+        let (nobody, admin) = (world.anonymous(), world.puppet_admin().await);
+        Self {
+            door: router(door),
+            nobody,
+            admin,
+            world,
+        }
+    }
+
+    fn authority(&self) -> &Authority {
+        &self.world.authority
+    }
+
+    async fn call(&self, peer: &Peer, line: &str) -> Answer {
+        Call::new(peer, line).send(&self.door).await
+    }
+
+    async fn put(&self, name: &str, csr: impl Into<Vec<u8>>) -> Answer {
+        let line = format!("PUT {V1}/certificate_request/{name}");
+        Call::new(&self.nobody, &line)
+            .header("content-type", "text/plain")
+            .body(csr)
+            .send(&self.door)
+            .await
+    }
+
+    /// An agent asks under its own name.
+    async fn enrol(&self, csr: &CsrBuilder, name: &str) -> Answer {
+        self.put(name, csr.sign_pem(keys::p256_a())).await
+    }
+
+    async fn set_state(&self, name: &str, body: &str) -> Answer {
+        let line = format!("PUT {V1}/certificate_status/{name}");
+        Call::new(&self.admin, &line)
+            .header("content-type", "application/json")
+            .header("accept", "application/json")
+            .body(body)
+            .send(&self.door)
+            .await
+    }
+
+    async fn sign(&self, name: &str) -> Answer {
+        self.set_state(name, r#"{"desired_state":"signed"}"#).await
+    }
+
+    async fn revoke(&self, name: &str) -> Answer {
+        self.set_state(name, r#"{"desired_state":"revoked"}"#).await
+    }
+
+    async fn certificate(&self, name: &str) -> Certificate {
+        let answer = self
+            .call(&self.nobody, &format!("GET {V1}/certificate/{name}"))
+            .await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let block = pem::decode_first(&answer.body, &pem::PemLimits::REQUEST)
+            .unwrap()
+            .unwrap();
+        assert_eq!(block.label, "CERTIFICATE");
+        Certificate::parse(&block.der).unwrap()
+    }
+
+    async fn names(&self, query: &str) -> Vec<(String, String)> {
+        let answer = self
+            .call(
+                &self.admin,
+                &format!("GET {V1}/certificate_statuses/x{query}"),
+            )
+            .await;
+        assert_eq!(answer.status, 200);
+        let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+        answer
+            .json()
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|object| (text(&object["name"]), text(&object["state"])))
+            .collect()
+    }
+}
+
+fn agent(name: &str) -> CsrBuilder {
+    CsrBuilder::new(name)
+}
+
+fn known(name: &str, state: &str) -> (String, String) {
+    (name.to_owned(), state.to_owned())
+}
+
+const V1: &str = "/puppet-ca/v1";

@@ -1,0 +1,214 @@
+//! Who may call what, by which path.
+
+use countersign_server::{KnownClient, Peer, PeerIdentity};
+
+use super::{Fleet, V1, agent};
+use crate::world::{PUPPET_AGENT, Setup, signer_name};
+
+/// Who, in the columns of the table below.
+async fn callers(fleet: &Fleet) -> [Peer; 5] {
+    let agent = fleet.world.puppet_agent("web01").await;
+    // The mark without the signer's word, and a certificate of the other trust domain.
+    let marked = match fleet.admin.identity(fleet.authority()) {
+        PeerIdentity::Client(client) => KnownClient {
+            issuer: client.issuer.clone(),
+            signer: signer_name(PUPPET_AGENT),
+            certificate: client.certificate.clone(),
+        },
+        PeerIdentity::Anonymous | PeerIdentity::Refused => {
+            unreachable!("the administrator is known")
+        }
+    };
+    let marked = Peer::with_client(fleet.admin.address, marked);
+    [
+        fleet.nobody.clone(),
+        agent,
+        marked,
+        fleet.world.kubernetes_admin().await,
+        fleet.admin.clone(),
+    ]
+}
+
+/// Columns: nobody, agent web01, a certificate with the mark from the wrong signer, Kubernetes administrator,
+/// administrator.
+#[tokio::test]
+async fn trust_domains_do_not_mix_and_rules_hold() {
+    let fleet = Fleet::of(Setup::STRICT).await;
+    fleet.enrol(&agent("waiting"), "waiting").await;
+    let callers = callers(&fleet).await;
+    for (line, expected) in [
+        (
+            "GET /puppet-ca/v1/certificate/ca",
+            [200, 200, 200, 200, 200],
+        ),
+        (
+            "GET /puppet-ca/v1/certificate/web01",
+            [200, 200, 200, 200, 200],
+        ),
+        (
+            "HEAD /puppet-ca/v1/certificate/ca",
+            [403, 403, 403, 403, 403],
+        ),
+        (
+            "POST /puppet-ca/v1/certificate/ca",
+            [403, 403, 403, 403, 403],
+        ),
+        (
+            "GET /puppet-ca/v1/certificate/a/b",
+            [404, 404, 404, 404, 404],
+        ),
+        (
+            "GET /puppet-ca/v1/certificate/a%20b",
+            [404, 404, 404, 404, 404],
+        ),
+        (
+            "GET /puppet-ca/v1/certificate_request/waiting",
+            [403, 403, 403, 403, 200],
+        ),
+        (
+            "GET /puppet-ca/v1/certificate_request/web01",
+            [403, 404, 403, 403, 404],
+        ),
+        (
+            "PUT /puppet-ca/v1/certificate_request/web01",
+            [400, 400, 400, 400, 400],
+        ),
+        (
+            "PUT /puppet-ca/v1/certificate_request/%2A",
+            [404, 404, 404, 404, 404],
+        ),
+        (
+            "DELETE /puppet-ca/v1/certificate_request/none",
+            [403, 403, 403, 403, 404],
+        ),
+        (
+            "GET /puppet-ca/v1/certificate_revocation_list/ca",
+            [200, 200, 200, 200, 200],
+        ),
+        (
+            "GET /puppet-ca/v1/certificate_revocation_list/x",
+            [403, 403, 403, 403, 403],
+        ),
+        (
+            "GET /puppet-ca/v1/certificate_status/web01",
+            [403, 403, 403, 403, 200],
+        ),
+        (
+            "PUT /puppet-ca/v1/certificate_status/web01",
+            [403, 403, 403, 403, 400],
+        ),
+        (
+            "POST /puppet-ca/v1/certificate_status/web01",
+            [403, 403, 403, 403, 403],
+        ),
+        (
+            "OPTIONS /puppet-ca/v1/certificate_status/web01",
+            [403, 403, 403, 403, 403],
+        ),
+        (
+            "GET /puppet-ca/v1/certificate_statuses/x",
+            [403, 403, 403, 403, 200],
+        ),
+        ("POST /puppet-ca/v1/sign", [403, 403, 403, 403, 200]),
+        (
+            "POST /puppet-ca/v1/certificate_renewal",
+            [403, 404, 404, 403, 404],
+        ),
+        ("GET /puppet-ca/v1/nothing", [403, 403, 403, 403, 403]),
+        ("GET /status/v1/services", [200, 200, 200, 200, 200]),
+        ("GET /status/v1/other", [403, 403, 403, 403, 403]),
+        ("GET /", [403, 403, 403, 403, 403]),
+    ] {
+        for (peer, status) in callers.iter().zip(expected) {
+            let answer = fleet.call(peer, line).await;
+            assert_eq!(answer.status, status, "{line} by {peer:?}");
+            assert_eq!(answer.header("x-puppet-version"), Some("8.4.0"), "{line}");
+        }
+    }
+    let forbidden = fleet
+        .call(&fleet.nobody, "GET /puppet-ca/v1/certificate_status/web01")
+        .await;
+    assert_eq!(
+        forbidden.text(),
+        "Forbidden request: /puppet-ca/v1/certificate_status/web01 (method :get). \
+         Please see the server logs for details."
+    );
+    let unrouted = fleet
+        .call(&fleet.nobody, "GET /puppet-ca/v1/certificate/a/b")
+        .await;
+    assert_eq!(
+        (unrouted.text(), unrouted.content_type()),
+        ("Not Found", "text/html;charset=utf-8")
+    );
+}
+
+#[tokio::test]
+async fn a_revoked_administrator_is_out_on_an_open_connection() {
+    let fleet = Fleet::of(Setup::STRICT).await;
+    let line = format!("GET {V1}/certificate_statuses/all");
+    assert_eq!(fleet.call(&fleet.admin, &line).await.status, 200);
+    assert_eq!(fleet.revoke("countersign-admin").await.status, 204);
+    assert_eq!(fleet.call(&fleet.admin, &line).await.status, 403);
+    // What anybody may fetch, it still may.
+    assert_eq!(
+        fleet
+            .call(&fleet.admin, &format!("GET {V1}/certificate/ca"))
+            .await
+            .status,
+        200
+    );
+}
+
+#[tokio::test]
+async fn an_administrator_whose_certificate_ended_is_out() {
+    let fleet = Fleet::of(Setup::STRICT).await;
+    fleet.world.clock.advance(5 * 365 * 86_400 + 1);
+    assert_eq!(
+        fleet
+            .call(&fleet.admin, &format!("GET {V1}/certificate_statuses/all"))
+            .await
+            .status,
+        403
+    );
+}
+
+#[tokio::test]
+async fn hostile_paths() {
+    let fleet = Fleet::of(Setup::AUTOSIGN).await;
+    fleet.enrol(&agent("web01"), "web01").await;
+    for (path, status) in [
+        ("//puppet-ca//v1/certificate///web01", 200),
+        ("/puppet-ca/v1/certificate/web01;x=/../y", 200),
+        ("/puppet-ca/v1/certificate/%77eb01", 200),
+        ("/puppet-ca/v1/certificate/%2577eb01", 404),
+        ("/puppet-ca/v1/certificate%2Fweb01", 200),
+        ("/puppet-ca/v1/certificate/../certificate_status/web01", 400),
+        (
+            "/puppet-ca/v1/certificate/%2e%2e/certificate_status/web01",
+            400,
+        ),
+        (
+            "/puppet-ca/v1/certificate/..%2fcertificate_status%2fweb01",
+            400,
+        ),
+        ("/puppet-ca/v1/certificate//certificate_status/web01", 404),
+        ("/puppet-ca/v1/certificate/./web01", 400),
+        ("/puppet-ca/v1/certificate/web01%00", 404),
+        ("/puppet-ca/v1/certificate/web01%0a", 404),
+        ("/puppet-ca/v1/certificate/%ff", 400),
+        ("/puppet-ca/v1/certificate/%zz", 400),
+        ("/puppet-ca/v1/certificate/%", 400),
+        ("/puppet-ca/v1/CERTIFICATE/web01", 403),
+        ("/PUPPET-CA/v1/certificate/web01", 403),
+        ("/puppet-ca/v1%2f%2e%2e%2fstatus/v1/simple", 400),
+        ("/puppet-ca/v1/certificate_status%2fweb01", 403),
+        ("/puppet-ca/v1/certificate_status;/web01", 403),
+        ("/puppet-ca/v1/%1b[31m", 403),
+    ] {
+        let answer = fleet.call(&fleet.nobody, &format!("GET {path}")).await;
+        assert_eq!(answer.status, status, "{path}: {}", answer.text());
+        assert!(!answer.text().contains(['\u{1b}', '\0']), "{path}");
+    }
+    let long = format!("GET {V1}/certificate/{}", "a".repeat(16_000));
+    assert_eq!(fleet.call(&fleet.nobody, &long).await.status, 404);
+}

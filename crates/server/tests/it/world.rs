@@ -1,0 +1,293 @@
+//! An authority with a Puppet and a Kubernetes issuer over a real store and real keys, in a temporary folder.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use countersign_authority::profile::{Authorization, OtherNames, PuppetSettings};
+use countersign_authority::{
+    Authority, AuthorityConfig, Clock, Door, Issuer, IssuerId, KeyStore, Limits, Profile, Signer,
+    Submission,
+};
+use countersign_keys::{FileKeys, KeySpec, RootCertificate, SystemEntropy, create_issuer};
+use countersign_pki::{Certificate, CheckedCsr, CsrLimits, Serial, UnixTime};
+use countersign_policy::{
+    PersonDecision, PersonVerdict, Policy, Requester, Rule, RuleKind, SignerName, Wishes,
+};
+use countersign_server::{KnownClient, Peer};
+use countersign_store::SqliteStore;
+use countersign_testkit::csr::CsrBuilder;
+use countersign_testkit::keys;
+use tempfile::TempDir;
+
+pub(crate) const PUPPET_AGENT: &str = "countersign.dev/puppet-agent";
+pub(crate) const PUPPET_ADMIN: &str = "countersign.dev/puppet-admin";
+pub(crate) const KUBERNETES_ADMIN: &str = "countersign.dev/kubernetes-admin";
+pub(crate) const KUBE_CLIENT: &str = "kubernetes.io/kube-apiserver-client";
+/// A signer of the Kubernetes issuer as configuration declares one: server certificates of at most a day.
+pub(crate) const CUSTOM: &str = "example.com/serving";
+
+/// What a test may choose.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    /// Signers whose requests a rule approves; for all others people decide.
+    pub(crate) approved: &'static [&'static str],
+    /// Alternative names beside an agent's own.
+    pub(crate) alt_names: OtherNames,
+    /// Authorization extensions in agents' requests.
+    pub(crate) authorization: Authorization,
+}
+
+impl Setup {
+    /// People decide everything; nothing beside its name in an agent's certificate.
+    pub(crate) const STRICT: Self = Self {
+        approved: &[],
+        alt_names: OtherNames::Refused,
+        authorization: Authorization::Refused,
+    };
+
+    /// The same, with naive autosigning at the Puppet door.
+    pub(crate) const AUTOSIGN: Self = Self {
+        approved: &[PUPPET_AGENT],
+        ..Self::STRICT
+    };
+}
+
+/// The authority under test and what it stands on.
+pub(crate) struct World {
+    pub(crate) authority: Authority,
+    pub(crate) clock: Arc<SetClock>,
+    _folder: TempDir,
+}
+
+impl World {
+    pub(crate) async fn strict() -> Self {
+        Self::start(Setup::STRICT).await
+    }
+
+    pub(crate) async fn start(setup: Setup) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Arc::new(SetClock(AtomicI64::new(START.0)));
+        let store = SqliteStore::open(&folder.path().join("countersign.db")).unwrap();
+        let mut issuer_keys = FileKeys::new(FileKeys::usual_threads());
+        let issuers = vec![
+            issuer(
+                &mut issuer_keys,
+                folder.path(),
+                "puppet",
+                "Puppet CA: ca.example.com",
+            )
+            .await,
+            issuer(
+                &mut issuer_keys,
+                folder.path(),
+                "kubernetes",
+                "Kubernetes CA: ca.example.com",
+            )
+            .await,
+        ];
+        let rules = setup.approved.iter().map(|signer| Rule {
+            name: "autosign".to_owned(),
+            signers: vec![signer_name(signer)],
+            kind: RuleKind::Always,
+        });
+        let policy = Policy {
+            generation: 1,
+            rules: rules.collect(),
+            reserved_names: ["ca.example.com".to_owned(), "countersign-admin".to_owned()].into(),
+        };
+        let authority = Authority::start(AuthorityConfig {
+            store: Arc::new(store),
+            keys: Arc::new(issuer_keys),
+            clock: Arc::clone(&clock) as Arc<dyn Clock>,
+            entropy: Arc::new(SystemEntropy),
+            issuers,
+            signers: signers(&setup),
+            policy,
+            limits: Limits::STANDARD,
+        })
+        .await
+        .unwrap();
+        Self {
+            authority,
+            clock,
+            _folder: folder,
+        }
+    }
+
+    pub(crate) fn puppet_issuer(&self) -> IssuerId {
+        IssuerId::parse("puppet").unwrap()
+    }
+
+    pub(crate) fn kubernetes_issuer(&self) -> IssuerId {
+        IssuerId::parse("kubernetes").unwrap()
+    }
+
+    /// Somebody without a certificate.
+    pub(crate) fn anonymous(&self) -> Peer {
+        Peer::anonymous(ADDRESS)
+    }
+
+    /// The administrator of the Puppet door.
+    pub(crate) async fn puppet_admin(&self) -> Peer {
+        self.client(
+            PUPPET_ADMIN,
+            "countersign-admin",
+            &CsrBuilder::new("countersign-admin"),
+        )
+        .await
+    }
+
+    /// The holder of an agent's certificate.
+    pub(crate) async fn puppet_agent(&self, certname: &str) -> Peer {
+        self.client(PUPPET_AGENT, certname, &CsrBuilder::new(certname))
+            .await
+    }
+
+    /// The administrator of the Kubernetes door.
+    pub(crate) async fn kubernetes_admin(&self) -> Peer {
+        let request = CsrBuilder::new("kubernetes-admin").organization("system:masters");
+        self.client(KUBERNETES_ADMIN, "kubernetes-admin", &request)
+            .await
+    }
+
+    /// The holder of a certificate that a signer issues now, decided by the authority itself.
+    pub(crate) async fn client(&self, signer: &str, key: &str, request: &CsrBuilder) -> Peer {
+        let client_usages = ["client auth", "digital signature"].map(str::to_owned);
+        let usages = if signer.contains("puppet") {
+            Vec::new()
+        } else {
+            client_usages.to_vec()
+        };
+        let submitted = self
+            .authority
+            .submit(Submission {
+                door: Door::LOCAL,
+                key: key.to_owned(),
+                csr: CheckedCsr::check(&request.sign(keys::p256_d()), &CsrLimits::STANDARD)
+                    .unwrap(),
+                signer: signer_name(signer),
+                requester: Requester::authority(),
+                wishes: Wishes {
+                    usages,
+                    expiration_seconds: None,
+                },
+                retained: false,
+                attachment: Vec::new(),
+                decision: Some(PersonDecision {
+                    verdict: PersonVerdict::Approve,
+                    actor: Requester::authority(),
+                    at: self.authority.now(),
+                    reason: "test".to_owned(),
+                }),
+            })
+            .await
+            .unwrap();
+        let issued = submitted
+            .issued
+            .expect("the authority's own decision signs at once");
+        let client = KnownClient {
+            issuer: issued.intent().issuer.clone(),
+            signer: signer_name(signer),
+            certificate: Certificate::parse(issued.der()).unwrap(),
+        };
+        Peer::with_client(ADDRESS, client)
+    }
+}
+
+/// A clock that stands until a test moves it.
+pub(crate) struct SetClock(AtomicI64);
+
+impl SetClock {
+    pub(crate) fn advance(&self, seconds: i64) {
+        self.0.fetch_add(seconds, Ordering::SeqCst);
+    }
+}
+
+impl Clock for SetClock {
+    fn now(&self) -> UnixTime {
+        UnixTime(self.0.load(Ordering::SeqCst))
+    }
+}
+
+pub(crate) fn signer_name(name: &str) -> SignerName {
+    SignerName::parse(name).unwrap()
+}
+
+async fn issuer(keys: &mut FileKeys, folder: &Path, id: &str, common_name: &str) -> Issuer {
+    let issuer = IssuerId::parse(id).unwrap();
+    let path = folder.join(format!("{id}_key.pem"));
+    FileKeys::generate_file(&path, KeySpec::P256).unwrap();
+    keys.load(issuer.clone(), &path).unwrap();
+    let root = RootCertificate {
+        common_name,
+        not_before: START.minus_seconds(86_400),
+        not_after: START.plus_seconds(15 * 365 * 86_400),
+        serial: Serial::try_from(1).unwrap(),
+    };
+    let pem = create_issuer(keys, &issuer, &root).await.unwrap();
+    let algorithm = keys.algorithm(&issuer).unwrap();
+    Issuer::from_chain(issuer, pem.into_bytes(), algorithm).unwrap()
+}
+
+fn signers(setup: &Setup) -> Vec<Signer> {
+    let settings = PuppetSettings {
+        lifetime: 5 * 365 * 86_400,
+        alt_names: setup.alt_names,
+        authorization: setup.authorization,
+    };
+    let serving = ["digital signature", "server auth"]
+        .into_iter()
+        .map(|name| countersign_authority::profile::Usage::parse(name).unwrap())
+        .collect();
+    let names = countersign_authority::profile::NameKinds::ALL;
+    [
+        (
+            PUPPET_AGENT,
+            Profile::puppet_agent(settings),
+            "puppet",
+            true,
+        ),
+        (
+            PUPPET_ADMIN,
+            Profile::puppet_admin(settings),
+            "puppet",
+            false,
+        ),
+        (
+            KUBERNETES_ADMIN,
+            Profile::kube_apiserver_client(),
+            "kubernetes",
+            false,
+        ),
+        (
+            KUBE_CLIENT,
+            Profile::kube_apiserver_client(),
+            "kubernetes",
+            false,
+        ),
+        (
+            CUSTOM,
+            Profile::custom(serving, names, 3600, 86_400, 300),
+            "kubernetes",
+            false,
+        ),
+    ]
+    .into_iter()
+    .map(|(name, profile, issuer, one_certificate_per_name)| Signer {
+        name: signer_name(name),
+        profile,
+        issuer: IssuerId::parse(issuer).unwrap(),
+        one_certificate_per_name,
+    })
+    .collect()
+}
+
+/// 2026-01-02T03:04:05Z.
+pub(crate) const START: UnixTime = UnixTime(1_767_323_045);
+
+const ADDRESS: SocketAddr = SocketAddr::new(
+    std::net::IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7)),
+    40_000,
+);
