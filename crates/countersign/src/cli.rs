@@ -1,0 +1,353 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::config::{Autosign, Listen, Span, StoreKind, ValueFault};
+
+/// One authority that decides, signs and accounts for every certificate request a fleet makes.
+#[derive(Debug, Parser)]
+#[command(name = "countersign", version, arg_required_else_help = true)]
+#[command(
+    after_help = "Example:\n  countersign serve --data /var/lib/countersign --hostname ca.example.com"
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the authority; the first start creates issuers, certificates and administrator's credentials
+    Serve(ServeArgs),
+    /// Requests of every door: look at them, decide them
+    Csr {
+        #[command(subcommand)]
+        command: CsrCommand,
+    },
+    /// The verbs, output and exit codes of `puppetserver ca`
+    Ca {
+        #[command(subcommand)]
+        command: CaCommand,
+    },
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  countersign serve --data ./ca --listen 0.0.0.0:8140 --hostname ca.example.com"
+)]
+pub(crate) struct ServeArgs {
+    /// Configuration file (YAML); flags win over it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) data: DataArg,
+    /// Address of the Puppet and native API [default: 127.0.0.1:8140]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Address of the Kubernetes API, or off [default: 127.0.0.1:8141]
+    #[arg(long, value_name = "ADDR:PORT|off")]
+    pub(crate) kubernetes_listen: Option<Listen>,
+    /// A name in the server certificates; the first is the server's certname (repeatable) [default: this machine's name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) hostname: Vec<String>,
+    /// Sign every Puppet request (true) or none (false) without a person [default: false]
+    #[arg(long, value_name = "true|false")]
+    pub(crate) autosign: Option<Autosign>,
+    /// Where state is kept [default: sqlite]
+    #[arg(long, value_name = "URL")]
+    pub(crate) store: Option<StoreKind>,
+    /// Address of the metrics listener; only off so far [default: off]
+    #[arg(long, value_name = "ADDR:PORT|off", value_parser = only_off)]
+    pub(crate) metrics_listen: Option<Listen>,
+    /// Show the effective configuration and exit
+    #[arg(long)]
+    pub(crate) print_config: bool,
+}
+
+/// Where the authority keeps its files.
+#[derive(Debug, Args)]
+pub(crate) struct DataArg {
+    /// Data directory [default: ./countersign-data]
+    #[arg(long = "data", value_name = "DIR", env = "COUNTERSIGN_DATA")]
+    dir: Option<PathBuf>,
+}
+
+impl DataArg {
+    /// The directory that was named; an empty variable names none.
+    pub(crate) fn dir(&self) -> Option<&PathBuf> {
+        self.dir.as_ref().filter(|dir| !dir.as_os_str().is_empty())
+    }
+}
+
+/// How a command finds the running server.
+#[derive(Debug, Args)]
+pub(crate) struct ServerArgs {
+    #[command(flatten)]
+    pub(crate) data: DataArg,
+    /// A server that is not of this data directory
+    #[arg(long, value_name = "URL", requires_all = ["cert", "key", "cacert"])]
+    pub(crate) server: Option<String>,
+    /// Administrator's certificate, with --server
+    #[arg(long, value_name = "FILE", requires = "server")]
+    pub(crate) cert: Option<PathBuf>,
+    /// Its key, with --server
+    #[arg(long, value_name = "FILE", requires = "server")]
+    pub(crate) key: Option<PathBuf>,
+    /// Certificates that verify the server, with --server
+    #[arg(long, value_name = "FILE", requires = "server")]
+    pub(crate) cacert: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CsrCommand {
+    /// List requests
+    #[command(after_help = "Example:\n  countersign csr list --state pending")]
+    List {
+        /// Only those of one door
+        #[arg(long)]
+        door: Option<String>,
+        /// Only those in one state: pending, approved, issued, denied or failed
+        #[arg(long, value_parser = ["pending", "approved", "issued", "denied", "failed"])]
+        state: Option<String>,
+        /// Also those that are over and no longer hold their name
+        #[arg(long)]
+        all: bool,
+        #[command(flatten)]
+        output: OutputArg,
+        #[command(flatten)]
+        server: ServerArgs,
+    },
+    /// Show one request
+    #[command(after_help = "Example:\n  countersign csr show web01.example.com -o json")]
+    Show {
+        #[command(flatten)]
+        target: Target,
+        #[command(flatten)]
+        output: OutputArg,
+    },
+    /// Approve a waiting request; its certificate is signed at once
+    #[command(
+        after_help = "Example:\n  countersign csr approve web01.example.com --reason 'ticket 4711'"
+    )]
+    Approve {
+        #[command(flatten)]
+        target: Target,
+        /// Why, for the record
+        #[arg(long, default_value = "")]
+        reason: String,
+        /// How long the certificate shall live, for example 90d
+        #[arg(long, value_name = "DURATION")]
+        lifetime: Option<Span>,
+        #[command(flatten)]
+        output: OutputArg,
+    },
+    /// Deny a waiting request
+    #[command(
+        after_help = "Example:\n  countersign csr deny web01.example.com --reason 'unknown machine'"
+    )]
+    Deny {
+        #[command(flatten)]
+        target: Target,
+        /// Why, for the record
+        #[arg(long, default_value = "")]
+        reason: String,
+        #[command(flatten)]
+        output: OutputArg,
+    },
+    /// Tell how a request was decided, by whom and why
+    #[command(after_help = "Example:\n  countersign csr explain web01.example.com")]
+    Explain {
+        #[command(flatten)]
+        target: Target,
+        #[command(flatten)]
+        output: OutputArg,
+    },
+    /// Forget a request and free its name; its certificate, if any, stays valid
+    #[command(after_help = "Example:\n  countersign csr delete web01.example.com --door puppet")]
+    Delete {
+        #[command(flatten)]
+        target: Target,
+    },
+}
+
+/// One request.
+#[derive(Debug, Args)]
+pub(crate) struct Target {
+    /// The request's name
+    pub(crate) name: String,
+    /// Its door, where a name exists at several
+    #[arg(long)]
+    pub(crate) door: Option<String>,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OutputArg {
+    /// Form of the output
+    #[arg(short = 'o', long = "output", value_enum, default_value_t = Form::Table)]
+    pub(crate) form: Form,
+}
+
+/// How objects are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+    /// For both
+    Yaml,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CaCommand {
+    /// List certificate requests, and with --all certificates too
+    #[command(after_help = "Example:\n  countersign ca list --all --format json")]
+    List {
+        /// List requested, signed and revoked certificates
+        #[arg(long)]
+        all: bool,
+        /// Only these names
+        #[arg(
+            long,
+            value_name = "NAME[,NAME]",
+            value_delimiter = ',',
+            conflicts_with = "all"
+        )]
+        certname: Vec<String>,
+        /// Form of the output
+        #[arg(long, value_enum, default_value_t = ListFormat::Text)]
+        format: ListFormat,
+        #[command(flatten)]
+        server: ServerArgs,
+    },
+    /// Sign certificate requests
+    #[command(
+        after_help = "Example:\n  countersign ca sign --certname web01.example.com,web02.example.com"
+    )]
+    Sign {
+        #[command(flatten)]
+        which: Which,
+        /// How long the certificates shall live: a number with s, m, h, d or y
+        #[arg(long, value_name = "TTL", value_parser = ttl)]
+        ttl: Option<u64>,
+        #[command(flatten)]
+        server: ServerArgs,
+    },
+    /// Revoke certificates
+    #[command(after_help = "Example:\n  countersign ca revoke --certname web01.example.com")]
+    Revoke {
+        /// The names whose certificates shall be revoked
+        #[arg(
+            long,
+            value_name = "NAME[,NAME]",
+            value_delimiter = ',',
+            required = true
+        )]
+        certname: Vec<String>,
+        #[command(flatten)]
+        server: ServerArgs,
+    },
+}
+
+/// Names, or all of them.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Which {
+    /// The names whose requests shall be signed
+    #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',')]
+    pub(crate) certname: Vec<String>,
+    /// Every waiting request
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ListFormat {
+    /// As people read it
+    Text,
+    /// One object
+    Json,
+}
+
+fn only_off(text: &str) -> Result<Listen, ValueFault> {
+    if text == "off" {
+        Ok(Listen::Off)
+    } else {
+        Err(ValueFault::Metrics)
+    }
+}
+
+/// As `puppetserver ca` reads it: a number without a unit counts seconds.
+fn ttl(text: &str) -> Result<u64, String> {
+    let with_unit = if text.bytes().all(|b| b.is_ascii_digit()) {
+        format!("{text}s")
+    } else {
+        text.to_owned()
+    };
+    with_unit
+        .parse()
+        .map(Span::as_seconds)
+        .map_err(|fault| fault.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_an_example() {
+        fn check(command: &clap::Command) {
+            let name = command.get_name();
+            if command.get_subcommands().next().is_none() {
+                let help = command
+                    .get_after_help()
+                    .map(ToString::to_string)
+                    .unwrap_or_default();
+                assert!(help.contains(&format!("{name} ")), "{name}: {help}");
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Cli::command());
+    }
+
+    #[test]
+    fn lifetimes_of_puppet_may_lack_a_unit() {
+        assert_eq!(
+            (ttl("3600"), ttl("1h"), ttl("1d")),
+            (Ok(3600), Ok(3600), Ok(86_400))
+        );
+        assert!(ttl("soon").is_err() && ttl("").is_err());
+    }
+
+    #[test]
+    fn a_server_needs_its_credentials() {
+        let parse =
+            |args: &[&str]| Cli::try_parse_from([&["countersign", "csr", "list"], args].concat());
+        assert!(parse(&["--server", "https://x"]).is_err());
+        assert!(parse(&["--cert", "x"]).is_err());
+        assert!(
+            parse(&[
+                "--server",
+                "https://x",
+                "--cert",
+                "a",
+                "--key",
+                "b",
+                "--cacert",
+                "c"
+            ])
+            .is_ok()
+        );
+    }
+}

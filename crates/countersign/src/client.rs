@@ -1,0 +1,292 @@
+//! The HTTPS client of the commands: one connection to one server, an administrator's certificate on our side.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use countersign_pki::pem;
+use http::{Method, Request, StatusCode, Uri, header};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::{
+    CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer,
+    ServerName,
+};
+use rustls::{ClientConfig, RootCertStore};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::cli::ServerArgs;
+use crate::config::Config;
+use crate::data_folder::DataFolder;
+
+/// A server and the credentials for it.
+pub(crate) struct Client {
+    url: Uri,
+    host: String,
+    port: u16,
+    tls: TlsConnector,
+    connection: Option<SendRequest<Full<Bytes>>>,
+}
+
+/// A server's answer.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) body: Bytes,
+}
+
+impl Reply {
+    /// The body as text, whatever it is.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The body as JSON.
+    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T> {
+        serde_json::from_slice(&self.body)
+            .context("the server's answer cannot be understood; is it of another version?")
+    }
+}
+
+impl Client {
+    /// The server that the arguments name: by address, or by the data directory it serves from.
+    pub(crate) fn new(args: &ServerArgs) -> Result<Self> {
+        let (url, files) = match (&args.server, &args.cert, &args.key, &args.cacert) {
+            (Some(url), Some(cert), Some(key), Some(cacert)) => {
+                let files = CredentialFiles {
+                    cert: cert.clone(),
+                    key: key.clone(),
+                    cacert: cacert.clone(),
+                };
+                (url.clone(), files)
+            }
+            _ => of_folder(args.data.dir())?,
+        };
+        let wrong = || format!("{url:?} is no server's URL: write https://HOST:PORT");
+        let uri: Uri = url.parse().with_context(wrong)?;
+        ensure!(uri.scheme_str() == Some("https"), wrong());
+        let host = uri.host().ok_or_else(|| anyhow!(wrong()))?;
+        let host = host
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .to_owned();
+        Ok(Self {
+            port: uri.port_u16().unwrap_or(DEFAULT_PORT),
+            host,
+            url: uri,
+            tls: TlsConnector::from(Arc::new(files.tls()?)),
+            connection: None,
+        })
+    }
+
+    pub(crate) async fn get(&mut self, path: &str) -> Result<Reply> {
+        self.call(Method::GET, path, None).await
+    }
+
+    /// Sends a request, on the connection of the one before if it still stands.
+    pub(crate) async fn call(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Reply> {
+        let url = self.url.clone();
+        let what = || format!("{method} {path} at {url}");
+        let exchange = tokio::time::timeout(DEADLINE, self.exchange(&method, path, body));
+        exchange
+            .await
+            .with_context(|| format!("the server at {url} does not answer"))?
+            .with_context(what)
+    }
+
+    async fn exchange(
+        &mut self,
+        method: &Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Reply> {
+        let mut connection = match self.connection.take() {
+            Some(mut open) => match open.ready().await {
+                Ok(()) => open,
+                Err(_) => self.connect().await?,
+            },
+            None => self.connect().await?,
+        };
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(
+                header::HOST,
+                self.url.authority().map_or("", |a| a.as_str()),
+            )
+            .header(header::ACCEPT, "application/json, text/plain");
+        let content = match body {
+            Some(value) => {
+                request = request.header(header::CONTENT_TYPE, "application/json");
+                Bytes::from(serde_json::to_vec(value)?)
+            }
+            None => Bytes::new(),
+        };
+        let response = connection
+            .send_request(request.body(Full::new(content))?)
+            .await?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), MAX_ANSWER)
+            .collect()
+            .await;
+        let body = body
+            .map_err(|error| anyhow!(error).context("the answer broke off"))?
+            .to_bytes();
+        self.connection = Some(connection);
+        Ok(Reply { status, body })
+    }
+
+    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>> {
+        let stream = TcpStream::connect((self.host.as_str(), self.port))
+            .await
+            .context("the server cannot be reached; start it with `countersign serve`")?;
+        stream.set_nodelay(true)?;
+        let name = ServerName::try_from(self.host.clone())?;
+        let stream = self
+            .tls
+            .connect(name, stream)
+            .await
+            .context("no secure connection to the server")?;
+        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+        // Ends with the sender, which lives as long as this client; faults show at the sender.
+        tokio::spawn(connection);
+        Ok(sender)
+    }
+}
+
+/// A text as one segment of a path (RFC 3986 3.3); everything but unreserved characters is escaped.
+pub(crate) fn path_segment(text: &str) -> String {
+    let mut segment = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                segment.push(char::from(byte))
+            }
+            other => segment.push_str(&format!("%{other:02X}")),
+        }
+    }
+    segment
+}
+
+struct CredentialFiles {
+    cert: PathBuf,
+    key: PathBuf,
+    cacert: PathBuf,
+}
+
+impl CredentialFiles {
+    fn tls(&self) -> Result<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(&self.cacert)? {
+            let unusable = || {
+                format!(
+                    "{} holds a certificate that cannot be used",
+                    self.cacert.display()
+                )
+            };
+            roots.add(certificate).with_context(unusable)?;
+        }
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_client_auth_cert(certificates(&self.cert)?, private_key(&self.key)?)
+            .with_context(|| {
+                format!(
+                    "{} and {} cannot be used together",
+                    self.cert.display(),
+                    self.key.display()
+                )
+            })
+    }
+}
+
+/// The server that was last started on a data directory.
+fn of_folder(dir: Option<&PathBuf>) -> Result<(String, CredentialFiles)> {
+    let dir = dir.cloned().unwrap_or_else(|| Config::default().data);
+    let folder = DataFolder::new(dir);
+    let Some(server) = folder.server()? else {
+        bail!(
+            "no server was ever started on {}: name its directory with --data, or a server with --server, --cert, --key and --cacert",
+            folder.root().display()
+        );
+    };
+    let files = CredentialFiles {
+        cert: folder.admin("admin.pem"),
+        key: folder.admin("admin-key.pem"),
+        cacert: folder.admin("ca.pem"),
+    };
+    Ok((server.puppet, files))
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let blocks = blocks(path)?
+        .into_iter()
+        .filter(|block| block.label == "CERTIFICATE");
+    let certificates: Vec<_> = blocks
+        .map(|block| CertificateDer::from(block.der))
+        .collect();
+    ensure!(
+        !certificates.is_empty(),
+        "{} holds no certificate",
+        path.display()
+    );
+    Ok(certificates)
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
+    for block in blocks(path)? {
+        match block.label.as_str() {
+            "PRIVATE KEY" => return Ok(PrivatePkcs8KeyDer::from(block.der).into()),
+            "RSA PRIVATE KEY" if !block.headers => {
+                return Ok(PrivatePkcs1KeyDer::from(block.der).into());
+            }
+            "EC PRIVATE KEY" if !block.headers => {
+                return Ok(PrivateSec1KeyDer::from(block.der).into());
+            }
+            _ => {}
+        }
+    }
+    bail!("{} holds no unencrypted private key", path.display())
+}
+
+fn blocks(path: &Path) -> Result<Vec<pem::Block>> {
+    let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    pem::decode_all(&text, &pem::PemLimits::BUNDLE)
+        .with_context(|| format!("{} is not PEM", path.display()))
+}
+
+const DEFAULT_PORT: u16 = 8140;
+/// A listing of a million certificates takes a while.
+const DEADLINE: Duration = Duration::from_secs(120);
+/// A million entries of a listing fit.
+const MAX_ANSWER: usize = 1 << 30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_segments_stay_segments() {
+        for (text, segment) in [
+            ("web01.example.com", "web01.example.com"),
+            ("../x", "..%2Fx"),
+            ("a b?c#d%", "a%20b%3Fc%23d%25"),
+            ("ä", "%C3%A4"),
+        ] {
+            assert_eq!(path_segment(text), segment);
+        }
+    }
+}

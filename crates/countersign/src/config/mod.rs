@@ -1,0 +1,416 @@
+//! The configuration file: its keys, their defaults, and what is wrong with it.
+//!
+//! Every key stands in `docs/configuration.md`; a test compares the two.
+
+mod nearest;
+mod span;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use countersign_keys::KeySpec;
+use serde::{Deserialize, Serialize};
+
+pub(crate) use nearest::nearest;
+pub(crate) use span::Span;
+
+/// What the file may say. A key that is left out has its default.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Config {
+    pub(crate) data: PathBuf,
+    pub(crate) listen: SocketAddr,
+    pub(crate) hostnames: Vec<String>,
+    #[serde(with = "word")]
+    pub(crate) store: StoreKind,
+    pub(crate) log: Log,
+    pub(crate) issuers: BTreeMap<String, IssuerSection>,
+    pub(crate) signers: Vec<SignerSection>,
+    pub(crate) puppet: PuppetSection,
+    pub(crate) kubernetes: KubernetesSection,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            data: PathBuf::from("countersign-data"),
+            listen: loopback(8140),
+            hostnames: Vec::new(),
+            store: StoreKind::Sqlite,
+            log: Log::default(),
+            issuers: BTreeMap::new(),
+            signers: Vec::new(),
+            puppet: PuppetSection::default(),
+            kubernetes: KubernetesSection::default(),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Log {
+    pub(crate) level: String,
+    pub(crate) format: LogFormat,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self {
+            level: "info".to_owned(),
+            format: LogFormat::Text,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct IssuerSection {
+    #[serde(with = "word")]
+    pub(crate) key: KeyKind,
+    pub(crate) verify_signatures: Verification,
+}
+
+/// Which signatures of in-process EC and Ed25519 keys are verified before release.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Verification {
+    All,
+    #[default]
+    Sample,
+}
+
+/// A signer beside the built-in ones.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SignerSection {
+    pub(crate) name: String,
+    #[serde(default = "SignerSection::default_usages")]
+    pub(crate) usages: Vec<String>,
+    #[serde(default)]
+    pub(crate) names: Vec<NameKind>,
+    #[serde(default = "SignerSection::default_lifetime")]
+    pub(crate) lifetime: Span,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) max_lifetime: Option<Span>,
+    #[serde(default = "SignerSection::default_backdate")]
+    pub(crate) backdate: Span,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) issuer: Option<String>,
+}
+
+impl SignerSection {
+    fn default_usages() -> Vec<String> {
+        ["client auth", "digital signature", "key encipherment"]
+            .map(str::to_owned)
+            .to_vec()
+    }
+
+    fn default_lifetime() -> Span {
+        Span::days(90)
+    }
+
+    fn default_backdate() -> Span {
+        Span::seconds(300)
+    }
+}
+
+/// A kind of alternative name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum NameKind {
+    Dns,
+    Ip,
+    Email,
+    Uri,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct PuppetSection {
+    #[serde(with = "word")]
+    pub(crate) autosign: Autosign,
+    pub(crate) ca_ttl: Span,
+    pub(crate) allow_subject_alt_names: bool,
+    pub(crate) allow_authorization_extensions: bool,
+}
+
+impl Default for PuppetSection {
+    fn default() -> Self {
+        Self {
+            autosign: Autosign::Nothing,
+            ca_ttl: Span::years(5),
+            allow_subject_alt_names: false,
+            allow_authorization_extensions: false,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct KubernetesSection {
+    #[serde(with = "word")]
+    pub(crate) listen: Listen,
+}
+
+impl Default for KubernetesSection {
+    fn default() -> Self {
+        Self {
+            listen: Listen::On(loopback(8141)),
+        }
+    }
+}
+
+/// Where the store is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StoreKind {
+    Sqlite,
+}
+
+impl FromStr for StoreKind {
+    type Err = ValueFault;
+
+    fn from_str(text: &str) -> Result<Self, ValueFault> {
+        match text {
+            "sqlite" => Ok(Self::Sqlite),
+            url if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
+                Err(ValueFault::Postgres)
+            }
+            other => Err(ValueFault::Store {
+                text: other.to_owned(),
+            }),
+        }
+    }
+}
+
+impl fmt::Display for StoreKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite => f.write_str("sqlite"),
+        }
+    }
+}
+
+/// A listener that may be switched off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listen {
+    Off,
+    On(SocketAddr),
+}
+
+impl FromStr for Listen {
+    type Err = ValueFault;
+
+    fn from_str(text: &str) -> Result<Self, ValueFault> {
+        if text == "off" {
+            return Ok(Self::Off);
+        }
+        let fault = |_| ValueFault::Listen {
+            text: text.to_owned(),
+        };
+        text.parse().map(Self::On).map_err(fault)
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::On(address) => address.fmt(f),
+        }
+    }
+}
+
+/// Which Puppet requests are signed without a person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Autosign {
+    Everything,
+    Nothing,
+}
+
+impl FromStr for Autosign {
+    type Err = ValueFault;
+
+    fn from_str(text: &str) -> Result<Self, ValueFault> {
+        match text {
+            "true" => Ok(Self::Everything),
+            "false" => Ok(Self::Nothing),
+            path if path.starts_with('/') => Err(ValueFault::AutosignPath),
+            other => Err(ValueFault::Autosign {
+                text: other.to_owned(),
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Autosign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Everything => "true",
+            Self::Nothing => "false",
+        })
+    }
+}
+
+/// The kind of an issuer's key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct KeyKind(pub(crate) KeySpec);
+
+impl FromStr for KeyKind {
+    type Err = ValueFault;
+
+    fn from_str(text: &str) -> Result<Self, ValueFault> {
+        let fault = |_| ValueFault::Key {
+            text: text.to_owned(),
+        };
+        text.parse().map(Self).map_err(fault)
+    }
+}
+
+impl fmt::Display for KeyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.name())
+    }
+}
+
+/// Why a value, in the file or on the command line, is not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ValueFault {
+    #[error(
+        "{text:?} is no address to listen on: write ADDRESS:PORT, for example 127.0.0.1:8141, or off"
+    )]
+    Listen { text: String },
+    #[error("{text:?} is neither true nor false")]
+    Autosign { text: String },
+    #[error(
+        "an allowlist or an executable for autosigning is not available yet: say true or false"
+    )]
+    AutosignPath,
+    #[error("{text:?} is no store: say sqlite")]
+    Store { text: String },
+    #[error("PostgreSQL is not available yet: say sqlite")]
+    Postgres,
+    #[error("{text:?} is no kind of key: say p256, p384, ed25519, rsa2048, rsa3072 or rsa4096")]
+    Key { text: String },
+    #[error("a metrics listener is not available yet: say off")]
+    Metrics,
+}
+
+impl Config {
+    /// Reads a file.
+    pub(crate) fn load(path: &Path) -> Result<Self, ConfigFault> {
+        let unreadable = |source| ConfigFault::Read {
+            path: path.to_owned(),
+            source,
+        };
+        let mut text = String::new();
+        let file = File::open(path).map_err(unreadable)?;
+        file.take(MAX_FILE + 1)
+            .read_to_string(&mut text)
+            .map_err(unreadable)?;
+        if text.len() as u64 > MAX_FILE {
+            return Err(ConfigFault::TooLarge {
+                path: path.to_owned(),
+            });
+        }
+        Self::parse(&text, path)
+    }
+
+    fn parse(text: &str, path: &Path) -> Result<Self, ConfigFault> {
+        serde_saphyr::from_str(text).map_err(|error| ConfigFault::new(path, &error))
+    }
+}
+
+/// What is wrong with a configuration file.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigFault {
+    #[error("cannot read the configuration file {}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("the configuration file {} is larger than {MAX_FILE} bytes", path.display())]
+    TooLarge { path: PathBuf },
+    #[error("{}, line {line}: unknown key {key:?}{}", path.display(), hint(nearest, known))]
+    UnknownKey {
+        path: PathBuf,
+        line: u64,
+        key: String,
+        nearest: Option<&'static str>,
+        known: Vec<&'static str>,
+    },
+    #[error("{}: {message}", path.display())]
+    Yaml { path: PathBuf, message: String },
+}
+
+impl ConfigFault {
+    fn new(path: &Path, error: &serde_saphyr::Error) -> Self {
+        let path = path.to_owned();
+        match error.without_snippet() {
+            serde_saphyr::Error::SerdeUnknownField {
+                field,
+                expected,
+                location,
+            } => Self::UnknownKey {
+                path,
+                line: location.line(),
+                nearest: nearest(field, expected.iter().copied()),
+                key: field.clone(),
+                known: expected.clone(),
+            },
+            other => Self::Yaml {
+                path,
+                message: other.to_string(),
+            },
+        }
+    }
+}
+
+fn hint(nearest: &Option<&'static str>, known: &[&'static str]) -> String {
+    match nearest {
+        Some(key) => format!("; did you mean {key:?}?"),
+        None => format!("; known here are {}", known.join(", ")),
+    }
+}
+
+fn loopback(port: u16) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, port).into()
+}
+
+/// A value that stands in the file as a word, as it does on the command line.
+mod word {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::de::Error as _;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<T: Display, S: Serializer>(
+        value: &T,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.collect_str(value)
+    }
+
+    pub(super) fn deserialize<'de, T, D>(from: D) -> Result<T, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: Deserializer<'de>,
+    {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// More than any site needs; keeps a wrong path from filling the memory.
+const MAX_FILE: u64 = 1024 * 1024;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,432 @@
+//! What must exist before the authority serves: issuers, its own certificates, administrator's credentials.
+//!
+//! Every step looks first whether it was done before, so that a start that was cut short is continued by the next one,
+//! and certificates that no longer fit (other names, close to their end, revoked) are issued anew. All certificates go
+//! through the engine and stand in the ledger with the decision of the authority itself.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use countersign_authority::{
+    Authority, Clock, Door, Entropy, Issuer, IssuerId, KeyStore as _, Store, Submission,
+};
+use countersign_keys::{FileKeys, LeafKey, RootCertificate, create_issuer, private_file};
+use countersign_pki::{AltName, Certificate, CheckedCsr, CsrLimits, Serial, pem};
+use countersign_policy::{PersonDecision, PersonVerdict, Requester, SignerName, Wishes};
+use countersign_server::TlsIdentity;
+use tracing::{info, warn};
+use zeroize::Zeroizing;
+
+use crate::config::{Span, Verification};
+use crate::data_folder::{DataFolder, Secrecy, create_folder, write};
+use crate::issuer_keys::IssuerKeys;
+use crate::settings::{IssuerSettings, Settings};
+use crate::signers;
+
+/// The issuers and their keys, ready for the engine.
+pub(crate) struct Issuers {
+    pub(crate) keys: Arc<IssuerKeys>,
+    pub(crate) issuers: Vec<Issuer>,
+}
+
+impl Issuers {
+    /// Loads every issuer; creates those that never were.
+    pub(crate) async fn prepare(
+        settings: &Settings,
+        store: &dyn Store,
+        clock: &dyn Clock,
+        entropy: &dyn Entropy,
+    ) -> Result<Self> {
+        let verify_all = settings
+            .issuers
+            .iter()
+            .filter(|i| i.verification == Verification::All);
+        let mut keys = IssuerKeys {
+            files: FileKeys::new(FileKeys::usual_threads()),
+            verify_all: verify_all.map(|i| i.id.clone()).collect(),
+        };
+        for issuer in &settings.issuers {
+            load_key(&mut keys.files, &settings.folder, store, issuer).await?;
+        }
+        let mut issuers = Vec::new();
+        for issuer in &settings.issuers {
+            issuers.push(load_certificate(&keys, &settings.folder, issuer, clock, entropy).await?);
+        }
+        Ok(Self {
+            keys: Arc::new(keys),
+            issuers,
+        })
+    }
+}
+
+/// Makes a key only where nothing can have been signed with another: not where a certificate of the issuer is on disk
+/// or one that it signed is in the ledger.
+async fn load_key(
+    keys: &mut FileKeys,
+    folder: &DataFolder,
+    store: &dyn Store,
+    issuer: &IssuerSettings,
+) -> Result<()> {
+    let id = &issuer.id;
+    let key = folder.issuer(id, KEY_FILE);
+    let certificate = folder.issuer(id, CERTIFICATE_FILE);
+    let missing = match (certificate.try_exists()?, key.try_exists()?) {
+        (true, true) => None,
+        (true, false) => Some(&key),
+        (false, _) => {
+            let signed = store.newest_certificates(id, None, 1).await?;
+            (!signed.is_empty()).then_some(&certificate)
+        }
+    };
+    if let Some(missing) = missing {
+        bail!(
+            "{} is missing, but issuer {id} is in use: restore the file from a backup",
+            missing.display()
+        );
+    }
+    if !key.try_exists()? {
+        create_folder(&folder.issuer(id, ""))
+            .with_context(|| format!("cannot create the folder of issuer {id}"))?;
+        info!(issuer = %id, kind = issuer.key.name(), "making a key");
+        FileKeys::generate_file(&key, issuer.key)?;
+    }
+    keys.load(id.clone(), &key)
+        .with_context(|| format!("issuer {id}"))
+}
+
+async fn load_certificate(
+    keys: &IssuerKeys,
+    folder: &DataFolder,
+    issuer: &IssuerSettings,
+    clock: &dyn Clock,
+    entropy: &dyn Entropy,
+) -> Result<Issuer> {
+    let id = &issuer.id;
+    let path = folder.issuer(id, CERTIFICATE_FILE);
+    if !path.try_exists()? {
+        let mut random = [0; 16];
+        entropy.fill(&mut random)?;
+        let root = RootCertificate {
+            common_name: &issuer.common_name,
+            // Agents whose clock lags behind accept it all the same, as Puppet's own CA has it.
+            not_before: clock.now().minus_seconds(Span::days(1).as_seconds()),
+            not_after: clock.now().plus_seconds(ISSUER_LIFETIME.as_seconds()),
+            serial: Serial::random_from(random),
+        };
+        let text = create_issuer(keys, id, &root).await?;
+        write(&path, text.as_bytes(), Secrecy::Public)?;
+        info!(issuer = %id, name = issuer.common_name, "issuer created");
+    }
+    let chain = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let loaded = Issuer::from_chain(id.clone(), chain, keys.algorithm(id)?)
+        .with_context(|| format!("{} is no issuer's chain", path.display()))?;
+    ensure!(
+        loaded.certificate().spki_der() == keys.public_key(id)?,
+        "{} and {KEY_FILE} beside it do not belong together: restore both from one backup",
+        path.display()
+    );
+    if issuer.key_is_configured && !issuer.key.name().starts_with(family(&loaded)) {
+        warn!(issuer = %id, configured = issuer.key.name(), "the issuer has a key of another kind; `key` counts only when it is created");
+    }
+    Ok(loaded)
+}
+
+/// The beginning of the configuration's word for the kind of an issuer's key.
+fn family(issuer: &Issuer) -> &'static str {
+    use countersign_pki::SignatureAlgorithm as Algorithm;
+    match issuer.algorithm() {
+        Algorithm::RsaPkcs1Sha256 => "rsa",
+        Algorithm::EcdsaP256Sha256 => "p256",
+        Algorithm::EcdsaP384Sha384 => "p384",
+        Algorithm::Ed25519 => "ed25519",
+    }
+}
+
+/// The Puppet listener's certificate and the administrator's credentials for it.
+pub(crate) async fn puppet_credentials(
+    authority: &Authority,
+    settings: &Settings,
+) -> Result<TlsIdentity> {
+    let folder = &settings.folder;
+    let issuer = issuer(authority, signers::PUPPET_ISSUER)?;
+    let server = OwnCertificate {
+        key_file: folder.tls("puppet-key.pem"),
+        certificate_file: folder.tls("puppet.pem"),
+        signer: SignerName::parse(signers::PUPPET_SERVER)?,
+        name: &settings.names.certname,
+        request: &settings.names.certname,
+        organizations: &[],
+        alt_names: settings.names.alt_names(),
+        usages: &[],
+        lifetime: None,
+    };
+    let identity = server.ensure(authority, issuer).await?;
+    let admin = OwnCertificate {
+        key_file: folder.admin("admin-key.pem"),
+        certificate_file: folder.admin("admin.pem"),
+        signer: SignerName::parse(signers::PUPPET_ADMIN)?,
+        name: signers::ADMIN,
+        request: signers::ADMIN,
+        organizations: &[],
+        alt_names: vec![AltName::Dns(signers::ADMIN.to_owned())],
+        usages: &[],
+        lifetime: None,
+    };
+    admin.ensure(authority, issuer).await?;
+    write(&folder.admin("ca.pem"), issuer.chain_pem(), Secrecy::Public)?;
+    Ok(identity)
+}
+
+/// The Kubernetes listener's certificate and the administrator's certificate for it.
+pub(crate) async fn kubernetes_credentials(
+    authority: &Authority,
+    settings: &Settings,
+) -> Result<(TlsIdentity, TlsIdentity)> {
+    let folder = &settings.folder;
+    let issuer = issuer(authority, signers::KUBERNETES_ISSUER)?;
+    let server = OwnCertificate {
+        key_file: folder.tls("kubernetes-key.pem"),
+        certificate_file: folder.tls("kubernetes.pem"),
+        signer: SignerName::parse(signers::KUBERNETES_SERVER)?,
+        name: &settings.names.certname,
+        request: "kubernetes-server",
+        organizations: &[],
+        alt_names: settings.names.alt_names(),
+        usages: &["digital signature", "server auth"],
+        // As long as the Puppet listener's: it is replaced at a start, and starts may be rare.
+        lifetime: Some(Span::years(5)),
+    };
+    let admin = OwnCertificate {
+        key_file: folder.admin("kubernetes-key.pem"),
+        certificate_file: folder.admin("kubernetes.pem"),
+        signer: SignerName::parse(signers::KUBERNETES_ADMIN)?,
+        name: signers::ADMIN,
+        request: "kubernetes-admin",
+        organizations: &["system:masters"],
+        alt_names: Vec::new(),
+        usages: &["digital signature", "client auth"],
+        lifetime: None,
+    };
+    let server = server.ensure(authority, issuer).await?;
+    Ok((server, admin.ensure(authority, issuer).await?))
+}
+
+/// Writes the administrator's kubeconfig for a server at `url`.
+pub(crate) fn write_kubeconfig(
+    authority: &Authority,
+    folder: &DataFolder,
+    url: &str,
+    admin: &TlsIdentity,
+) -> Result<()> {
+    let issuer = issuer(authority, signers::KUBERNETES_ISSUER)?;
+    let (ca, certificate) = (
+        BASE64_STANDARD.encode(issuer.chain_pem()),
+        BASE64_STANDARD.encode(&admin.chain_pem),
+    );
+    let key = Zeroizing::new(BASE64_STANDARD.encode(&*admin.key_pem));
+    let text = Zeroizing::new(format!(
+        "apiVersion: v1
+kind: Config
+clusters:
+- name: countersign
+  cluster:
+    server: {url}
+    certificate-authority-data: {ca}
+users:
+- name: {admin}
+  user:
+    client-certificate-data: {certificate}
+    client-key-data: {key}
+contexts:
+- name: countersign
+  context:
+    cluster: countersign
+    user: {admin}
+current-context: countersign
+",
+        admin = signers::ADMIN,
+        key = *key,
+    ));
+    write(
+        &folder.admin("kubeconfig"),
+        text.as_bytes(),
+        Secrecy::Private,
+    )?;
+    Ok(())
+}
+
+fn issuer<'a>(authority: &'a Authority, name: &str) -> Result<&'a Issuer> {
+    let id = IssuerId::parse(name)?;
+    authority
+        .issuer(&id)
+        .ok_or_else(|| anyhow!("there is no issuer {name}"))
+}
+
+/// A certificate that the authority issues to itself or to its administrator.
+struct OwnCertificate<'a> {
+    key_file: PathBuf,
+    certificate_file: PathBuf,
+    signer: SignerName,
+    /// Its common name, which is also its name in the ledger.
+    name: &'a str,
+    /// The name of its request at the local door; for Puppet's signers it must be the common name.
+    request: &'a str,
+    organizations: &'a [&'a str],
+    alt_names: Vec<AltName>,
+    usages: &'a [&'a str],
+    lifetime: Option<Span>,
+}
+
+impl OwnCertificate<'_> {
+    /// Key and certificate on disk: those that are there if they fit, else the ledger's newest if its file was never
+    /// written, else a new one.
+    async fn ensure(&self, authority: &Authority, issuer: &Issuer) -> Result<TlsIdentity> {
+        let (key, key_pem) = self.key()?;
+        let der = match self.on_disk(authority, issuer, &key).await? {
+            Some(der) => der,
+            None => match authority.newest_certificate(issuer.id(), self.name).await? {
+                Some(entry) if self.fits(authority, issuer, &key, &entry.der).await? => entry.der,
+                _ => self.issue(authority, &key).await?,
+            },
+        };
+        let mut chain = pem::encode("CERTIFICATE", &der);
+        chain.push_str(&intermediates(issuer)?);
+        write(&self.certificate_file, chain.as_bytes(), Secrecy::Public)?;
+        Ok(TlsIdentity {
+            chain_pem: chain.into_bytes(),
+            key_pem,
+        })
+    }
+
+    fn key(&self) -> Result<(LeafKey, Zeroizing<Vec<u8>>)> {
+        let path = &self.key_file;
+        if !path.try_exists()? {
+            let folder = path
+                .parent()
+                .ok_or_else(|| anyhow!("{} has no folder", path.display()))?;
+            create_folder(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+            let text = LeafKey::generate()?.to_pkcs8_pem()?;
+            private_file::write_new(path, text.as_bytes())?;
+        }
+        let text = private_file::read(path)?;
+        let usable = || {
+            format!(
+                "{} holds no usable key; remove it to get a new one",
+                path.display()
+            )
+        };
+        let key = LeafKey::from_pkcs8_pem(std::str::from_utf8(&text).with_context(usable)?)
+            .with_context(usable)?;
+        Ok((key, text))
+    }
+
+    async fn on_disk(
+        &self,
+        authority: &Authority,
+        issuer: &Issuer,
+        key: &LeafKey,
+    ) -> Result<Option<Vec<u8>>> {
+        let Ok(text) = fs::read(&self.certificate_file) else {
+            return Ok(None);
+        };
+        let Ok(Some(block)) = pem::decode_first(&text, &pem::PemLimits::BUNDLE) else {
+            return Ok(None);
+        };
+        Ok(self
+            .fits(authority, issuer, key, &block.der)
+            .await?
+            .then_some(block.der))
+    }
+
+    /// Whether a certificate is this one: of this key and signer, with these names, and good for a while.
+    async fn fits(
+        &self,
+        authority: &Authority,
+        issuer: &Issuer,
+        key: &LeafKey,
+        der: &[u8],
+    ) -> Result<bool> {
+        let Ok(certificate) = Certificate::parse(der) else {
+            return Ok(false);
+        };
+        let soon = authority.now().plus_seconds(RENEW_BEFORE.as_seconds());
+        let same_names = certificate.subject().first_common_name() == Some(self.name)
+            && sorted(certificate.alt_names()) == sorted(&self.alt_names);
+        if certificate.spki_der() != key.spki_der() || !same_names || certificate.not_after() < soon
+        {
+            return Ok(false);
+        }
+        let entry = authority
+            .certificate(issuer.id(), &certificate.serial())
+            .await?;
+        Ok(entry.is_some_and(|entry| {
+            entry.der == der && entry.signer == self.signer && entry.revoked.is_none()
+        }))
+    }
+
+    async fn issue(&self, authority: &Authority, key: &LeafKey) -> Result<Vec<u8>> {
+        let what = || format!("cannot issue {}", self.certificate_file.display());
+        let der = key
+            .request(self.name, self.organizations, &self.alt_names)
+            .with_context(what)?;
+        let submission = Submission {
+            door: Door::LOCAL,
+            key: self.request.to_owned(),
+            csr: CheckedCsr::check(&der, &CsrLimits::STANDARD).with_context(what)?,
+            signer: self.signer.clone(),
+            requester: Requester::authority(),
+            wishes: Wishes {
+                usages: self.usages.iter().map(ToString::to_string).collect(),
+                expiration_seconds: self.lifetime.map(Span::as_seconds),
+            },
+            retained: false,
+            attachment: Vec::new(),
+            decision: Some(PersonDecision {
+                verdict: PersonVerdict::Approve,
+                actor: Requester::authority(),
+                at: authority.now(),
+                reason: "own certificate, made at start".to_owned(),
+            }),
+        };
+        let submitted = authority.submit(submission).await.with_context(what)?;
+        if let Some(fault) = submitted.unsignable {
+            bail!("cannot issue {}: {fault}", self.certificate_file.display());
+        }
+        let issued = submitted
+            .issued
+            .ok_or_else(|| anyhow!("{}: it was not signed", what()))?;
+        info!(file = %self.certificate_file.display(), serial = %issued.intent().serial, "certificate issued");
+        Ok(issued.der().to_vec())
+    }
+}
+
+/// What a server sends beside its own certificate: the chain without its root, which clients have.
+fn intermediates(issuer: &Issuer) -> Result<String> {
+    let blocks = pem::decode_all(issuer.chain_pem(), &pem::PemLimits::BUNDLE)?;
+    let mut text = String::new();
+    for block in blocks.iter().filter(|block| block.label == "CERTIFICATE") {
+        let certificate = Certificate::parse(&block.der)?;
+        if certificate.issuer().der() != certificate.subject().der() {
+            text.push_str(&pem::encode("CERTIFICATE", &block.der));
+        }
+    }
+    Ok(text)
+}
+
+fn sorted(names: &[AltName]) -> Vec<String> {
+    let mut texts: Vec<String> = names.iter().map(ToString::to_string).collect();
+    texts.sort();
+    texts.dedup();
+    texts
+}
+
+const KEY_FILE: &str = "ca_key.pem";
+const CERTIFICATE_FILE: &str = "ca_crt.pem";
+/// As `puppetserver ca setup` makes it.
+const ISSUER_LIFETIME: Span = Span::years(15);
+/// An own certificate that ends sooner is replaced at start.
+const RENEW_BEFORE: Span = Span::days(30);

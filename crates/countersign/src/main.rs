@@ -1,0 +1,87 @@
+//! Countersign: one authority that decides, signs and accounts for every certificate request a fleet makes.
+//!
+//! The command line, the configuration, and the wiring of the parts. No business rules.
+
+mod cli;
+mod client;
+mod commands;
+mod config;
+mod data_folder;
+mod first_start;
+mod issuer_keys;
+mod output;
+mod serve;
+mod settings;
+mod signers;
+mod upkeep;
+
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::Parser as _;
+
+use cli::{Cli, Command};
+use output::OutputFault;
+use settings::Settings;
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let cli = match Cli::try_parse_from(&arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help that was asked for goes to standard output; a usage error to standard error.
+            let _nobody_to_tell = error.print();
+            let is_ca = arguments.get(1).is_some_and(|word| word == "ca");
+            return match error.exit_code() {
+                0 => ExitCode::SUCCESS,
+                // `puppetserver ca` has no exit code of its own for usage errors.
+                _ if is_ca => ExitCode::FAILURE,
+                _ => ExitCode::from(USAGE),
+            };
+        }
+    };
+    match run(cli.command) {
+        Ok(code) => ExitCode::from(code),
+        Err(error)
+            if error
+                .downcast_ref::<OutputFault>()
+                .is_some_and(OutputFault::is_closed) =>
+        {
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            output::complain(&format!(
+                "countersign: {}",
+                countersign_pki::terminal_safe(&format!("{error:#}"))
+            ));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<u8> {
+    match command {
+        Command::Serve(args) => {
+            let settings = Settings::new(&args)?;
+            if args.print_config {
+                output::line(settings::printed(&settings)?.trim_end())?;
+                return Ok(0);
+            }
+            block_on(serve::run(settings)).map(|()| 0)
+        }
+        Command::Csr { command } => block_on(commands::csr::run(command)).map(|()| 0),
+        Command::Ca { command } => block_on(commands::ca::run(command)),
+    }
+}
+
+fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build();
+    runtime
+        .context("cannot start the program's threads")?
+        .block_on(work)
+}
+
+/// Exit code of a command line that cannot be understood.
+const USAGE: u8 = 2;

@@ -1,0 +1,184 @@
+//! The one place that writes to standard output and standard error.
+//!
+//! Names come from strangers: whatever is printed for people passes [`terminal_safe`], and what is printed for
+//! programs has every character that could act on a terminal escaped.
+
+use std::borrow::Cow;
+use std::io::{self, Write as _};
+
+use countersign_pki::terminal_safe;
+use serde::Serialize;
+
+use crate::cli::Form;
+
+/// Nothing could be printed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write to standard output")]
+pub(crate) struct OutputFault(#[from] io::Error);
+
+impl OutputFault {
+    /// Whether the reader went away, as `head` does: no fault of ours.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.kind() == io::ErrorKind::BrokenPipe
+    }
+}
+
+/// Prints text as it is, with a line end.
+pub(crate) fn line(text: &str) -> Result<(), OutputFault> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{text}")?;
+    Ok(out.flush()?)
+}
+
+/// Prints a line to standard error. Nobody can be told if that fails.
+pub(crate) fn complain(text: &str) {
+    let _nobody_to_tell = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Prints an object in a form for programs.
+pub(crate) fn object(value: &impl Serialize, form: Form) -> Result<(), OutputFault> {
+    let text = match form {
+        Form::Json | Form::Table => json_text(value).map_err(io::Error::other)?,
+        Form::Yaml => serde_saphyr::to_string(value).map_err(io::Error::other)?,
+    };
+    line(text.trim_end())
+}
+
+/// Columns under a heading; wide enough for what is in them.
+#[derive(Debug)]
+pub(crate) struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(crate) fn new(heading: &[&str]) -> Self {
+        Self {
+            rows: vec![heading.iter().map(ToString::to_string).collect()],
+        }
+    }
+
+    pub(crate) fn row<'a>(&mut self, cells: impl IntoIterator<Item = &'a str>) {
+        self.rows.push(
+            cells
+                .into_iter()
+                .map(|cell| terminal_safe(cell).into_owned())
+                .collect(),
+        );
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let mut table = comfy_table::Table::new();
+        table.load_style(comfy_table::presets::NOTHING);
+        for row in &self.rows {
+            table.add_row(row);
+        }
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 2));
+        }
+        table.trim_fmt()
+    }
+}
+
+/// Facts about one thing, one on each line.
+#[derive(Debug, Default)]
+pub(crate) struct Facts {
+    lines: Vec<(&'static str, String)>,
+}
+
+impl Facts {
+    /// Adds a fact, unless there is nothing to say.
+    pub(crate) fn add(&mut self, name: &'static str, value: &str) {
+        if !value.is_empty() {
+            self.lines.push((name, terminal_safe(value).into_owned()));
+        }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let width = self
+            .lines
+            .iter()
+            .map(|(name, _)| name.len() + 1)
+            .max()
+            .unwrap_or(0);
+        let mut text = String::new();
+        for (name, value) in &self.lines {
+            let label = if name.is_empty() {
+                String::new()
+            } else {
+                format!("{name}:")
+            };
+            text.push_str(format!("{label:width$}  {value}").trim_end());
+            text.push('\n');
+        }
+        text.trim_end().to_owned()
+    }
+}
+
+/// A value as JSON in which no character can act on a terminal.
+fn json_text(value: &impl Serialize) -> serde_json::Result<String> {
+    serde_json::to_string_pretty(value).map(|text| inert_json(&text))
+}
+
+/// The same JSON without characters that could act on a terminal. They all stand inside strings, where an escape means
+/// the same.
+pub(crate) fn inert_json(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        // White space between the parts; inside strings it is escaped already.
+        let inert = matches!(c, '\n' | '\t')
+            || matches!(terminal_safe(c.encode_utf8(&mut [0; 4])), Cow::Borrowed(_));
+        if inert {
+            text.push(c);
+        } else {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                text.push_str(&format!("\\u{unit:04x}"));
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn tables_are_aligned_and_inert() {
+        let mut table = Table::new(&["NAME", "STATE"]);
+        table.row(["web01.example.com", "pending"]);
+        table.row(["a\x1b[31m\u{202e}b", "denied"]);
+        assert_eq!(
+            table.text(),
+            "NAME                  STATE\n\
+             web01.example.com     pending\n\
+             a\\u{1b}[31m\\u{202e}b  denied"
+        );
+    }
+
+    #[test]
+    fn facts_are_aligned_and_inert_and_skip_what_is_empty() {
+        let mut facts = Facts::default();
+        facts.add("name", "a\nb");
+        facts.add("requester", "anonymous");
+        facts.add("reason", "");
+        facts.add("", "more");
+        assert_eq!(
+            facts.text(),
+            "name:       a\\u{a}b\nrequester:  anonymous\n            more"
+        );
+    }
+
+    #[test]
+    fn json_is_inert_and_means_the_same() {
+        let value = json!({"a\u{9b}": ["\x1b[2J", "\u{202e}", "\u{e0041}", "ä \\ \" ok", "\n"]});
+        let text = json_text(&value).unwrap();
+        assert!(
+            text.chars()
+                .all(|c| c == '\n' || terminal_safe(&c.to_string()) == c.to_string()),
+            "{text}"
+        );
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
+        assert!(text.contains("ä"));
+    }
+}

@@ -1,0 +1,304 @@
+//! `countersign serve`: puts the parts together, runs them, and takes them down again.
+
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use countersign_authority::{
+    Authority, AuthorityConfig, Clock, IssuerId, Limits, Store, SystemClock,
+};
+use countersign_keys::SystemEntropy;
+use countersign_pki::UnixTime;
+use countersign_policy::SignerName;
+use countersign_server::{Listener, TlsIdentity, enrol, kubernetes, puppet};
+use countersign_store::SqliteStore;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{info, warn};
+use tracing_subscriber::EnvFilter;
+
+use crate::config::{Autosign, Listen, Log, LogFormat};
+use crate::data_folder::{DataFolder, Openness, Secrecy, ServerFile, write};
+use crate::first_start::{self, Issuers};
+use crate::settings::Settings;
+use crate::{output, signers, upkeep};
+
+/// Runs the authority until it is told to stop.
+pub(crate) async fn run(settings: Settings) -> Result<()> {
+    start_logging(&settings.config.log)?;
+    // From here on a signal asks for an orderly end, also while the first start is under way.
+    let mut signals = Signals::new()?;
+    let service = tokio::select! {
+        service = Service::start(&settings) => service?,
+        () = signals.next() => return Ok(()),
+    };
+    if let Err(error) = service.announce(&settings) {
+        // A closed standard output is no reason not to serve.
+        warn!(%error, "cannot say that the service is ready");
+    }
+    signals.next().await;
+    info!("stopping");
+    tokio::select! {
+        () = service.stop() => {}
+        // Whoever asks twice does not want to wait. Nothing acknowledged is lost.
+        () = signals.next() => {}
+    }
+    Ok(())
+}
+
+/// A running authority.
+struct Service {
+    addresses: ServerFile,
+    is_first_start: bool,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Service {
+    async fn start(settings: &Settings) -> Result<Self> {
+        let folder = &settings.folder;
+        if folder.create()? == Openness::Open {
+            let folder = folder.root().display();
+            warn!("others can read the names of files in {folder}: run `chmod 700 {folder}`");
+        }
+        // Opened first: its lock keeps a second process from starting on the same directory.
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&folder.database())?);
+        let is_first_start = folder.server()?.is_none();
+        let authority = start_authority(settings, store).await?;
+        upkeep::write_crls(&authority, folder)?;
+
+        let puppet_identity = first_start::puppet_credentials(&authority, settings).await?;
+        let puppet = bind_puppet(settings, &authority, &puppet_identity).await?;
+        let mut addresses = ServerFile {
+            puppet: url(puppet.address()?),
+            kubernetes: None,
+            certname: settings.names.certname.clone(),
+        };
+        let mut listeners = vec![puppet];
+        if let Listen::On(address) = settings.config.kubernetes.listen {
+            let (server, admin) = first_start::kubernetes_credentials(&authority, settings).await?;
+            let listener = bind_kubernetes(address, &authority, &server).await?;
+            let url = url(listener.address()?);
+            first_start::write_kubeconfig(&authority, folder, &url, &admin)?;
+            addresses.kubernetes = Some(url);
+            listeners.push(listener);
+        }
+        warn_of_autosigning(settings);
+
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        upkeep::start(&authority, folder, &tasks, &stop);
+        for listener in listeners {
+            tasks.spawn(listener.serve(stop.clone()));
+        }
+        write_server_file(folder, &addresses)?;
+        Ok(Self {
+            addresses,
+            is_first_start,
+            tasks,
+            stop,
+        })
+    }
+
+    /// Says on standard output what was made, if this was the first start, and that the service is ready.
+    fn announce(&self, settings: &Settings) -> Result<()> {
+        if self.is_first_start {
+            output::line(&welcome(&settings.folder, &self.addresses))?;
+        }
+        let mut ready = format!("ready puppet={}", self.addresses.puppet);
+        if let Some(url) = &self.addresses.kubernetes {
+            write!(ready, " kubernetes={url}")?;
+        }
+        Ok(output::line(&ready)?)
+    }
+
+    async fn stop(self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+async fn start_authority(settings: &Settings, store: Arc<dyn Store>) -> Result<Authority> {
+    let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
+    let prepared = Issuers::prepare(settings, &*store, &*clock, &*entropy).await?;
+    let config = AuthorityConfig {
+        store,
+        keys: prepared.keys,
+        clock,
+        entropy,
+        issuers: prepared.issuers,
+        signers: signers::all(&settings.config)?,
+        policy: signers::policy(&settings.config, &settings.names)?,
+        limits: Limits::STANDARD,
+    };
+    Authority::start(config)
+        .await
+        .context("the authority cannot start")
+}
+
+async fn bind_puppet(
+    settings: &Settings,
+    authority: &Authority,
+    identity: &TlsIdentity,
+) -> Result<Listener> {
+    let issuer = IssuerId::parse(signers::PUPPET_ISSUER)?;
+    let signer = SignerName::parse(signers::PUPPET_AGENT)?;
+    let written = modified(&settings.folder.issuer(&issuer, "ca_crt.pem"));
+    let door = puppet::PuppetDoor::new(authority.clone(), issuer.clone(), signer, written)?;
+    let native = enrol::EnrolDoor::new(authority.clone(), issuer.clone());
+    let router = puppet::router(door).merge(enrol::router(native));
+    Ok(Listener::bind(
+        settings.config.listen,
+        authority.clone(),
+        issuer,
+        identity,
+        router,
+    )
+    .await?)
+}
+
+async fn bind_kubernetes(
+    address: SocketAddr,
+    authority: &Authority,
+    identity: &TlsIdentity,
+) -> Result<Listener> {
+    let issuer = IssuerId::parse(signers::KUBERNETES_ISSUER)?;
+    let door = kubernetes::KubernetesDoor {
+        authority: authority.clone(),
+        issuer: issuer.clone(),
+    };
+    let router = kubernetes::router(door);
+    Ok(Listener::bind(address, authority.clone(), issuer, identity, router).await?)
+}
+
+/// When a file was last written; now, if the file system does not say.
+fn modified(path: &Path) -> UnixTime {
+    let since = path.metadata().and_then(|facts| facts.modified()).ok();
+    let since = since.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+    let seconds = since.and_then(|since| i64::try_from(since.as_secs()).ok());
+    seconds.map_or_else(|| SystemClock.now(), UnixTime)
+}
+
+fn write_server_file(folder: &DataFolder, addresses: &ServerFile) -> Result<()> {
+    let mut text = serde_json::to_string_pretty(addresses)?;
+    text.push('\n');
+    write(&folder.server_file(), text.as_bytes(), Secrecy::Public)?;
+    Ok(())
+}
+
+fn warn_of_autosigning(settings: &Settings) {
+    match settings.config.puppet.autosign {
+        Autosign::Everything => {
+            warn!(
+                "autosign is true: whoever reaches the Puppet listener gets a certificate for any free name"
+            );
+        }
+        Autosign::Nothing if settings.folder.autosign_file().exists() => {
+            let file = settings.folder.autosign_file();
+            warn!(file = %file.display(), "allowlists are not available yet: the file is not read and every request waits for a person");
+        }
+        Autosign::Nothing => {}
+    }
+}
+
+/// How commands on this machine reach a listener.
+fn url(address: SocketAddr) -> String {
+    let host = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    format!("https://{}", SocketAddr::new(host, address.port()))
+}
+
+/// What the first start has made, and what to do next.
+fn welcome(folder: &DataFolder, addresses: &ServerFile) -> String {
+    let root = folder.root().display();
+    let port = addresses.puppet.rsplit(':').next().unwrap_or("8140");
+    let mut text = format!(
+        "\
+Created a certificate authority in {root}:
+  issuers    {root}/issuers
+  server     {root}/tls, certname {certname}
+  admin      {root}/admin/admin.pem and admin-key.pem, verified with ca.pem
+
+Enrol a Puppet agent:
+  puppet ssl bootstrap --server {certname} --serverport {port}
+  countersign csr list --data {root}
+  countersign csr approve --data {root} CERTNAME
+",
+        certname = addresses.certname,
+    );
+    if addresses.kubernetes.is_some() {
+        text.push_str(&format!(
+            "
+Use the Kubernetes API:
+  kubectl --kubeconfig {} get csr
+",
+            folder.admin("kubeconfig").display()
+        ));
+    }
+    text
+}
+
+fn start_logging(log: &Log) -> Result<()> {
+    let level = std::env::var(EnvFilter::DEFAULT_ENV)
+        .ok()
+        .filter(|level| !level.is_empty());
+    let level = level.as_ref().unwrap_or(&log.level);
+    let filter = EnvFilter::try_new(level)
+        .with_context(|| format!("log level {level:?} cannot be understood"))?;
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    match log.format {
+        LogFormat::Text => lines
+            .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+            .init(),
+        LogFormat::Json => lines.json().init(),
+    }
+    Ok(())
+}
+
+/// The signals that end the service.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self> {
+        let listen = |kind| signal(kind).context("cannot wait for signals");
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_can_be_reached_from_this_machine() {
+        for (address, expected) in [
+            ("127.0.0.1:8140", "https://127.0.0.1:8140"),
+            ("0.0.0.0:1", "https://127.0.0.1:1"),
+            ("[::]:1", "https://[::1]:1"),
+            ("192.0.2.7:443", "https://192.0.2.7:443"),
+        ] {
+            assert_eq!(url(address.parse().unwrap()), expected);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The signers of this authority and the policy for them.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use countersign_authority::profile::{Authorization, NameKinds, OtherNames, PuppetSettings, Usage};
+use countersign_authority::{IssuerId, Profile, Signer};
+use countersign_policy::{Policy, Rule, RuleKind, SignerName};
+
+use crate::config::{Autosign, Config, NameKind, SignerSection, nearest};
+use crate::settings::ServerNames;
+
+pub(crate) const PUPPET_ISSUER: &str = "puppet";
+pub(crate) const KUBERNETES_ISSUER: &str = "kubernetes";
+
+/// Agents; what the Puppet door asks for.
+pub(crate) const PUPPET_AGENT: &str = "countersign.dev/puppet-agent";
+/// Administrators at the Puppet door. No door asks for it.
+pub(crate) const PUPPET_ADMIN: &str = "countersign.dev/puppet-admin";
+/// The Puppet listener itself. No door asks for it.
+pub(crate) const PUPPET_SERVER: &str = "countersign.dev/puppet-server";
+/// Administrators at the Kubernetes door. No door asks for it.
+pub(crate) const KUBERNETES_ADMIN: &str = "countersign.dev/kubernetes-admin";
+/// The Kubernetes listener itself. No door asks for it.
+pub(crate) const KUBERNETES_SERVER: &str = "countersign.dev/kubernetes-server";
+const KUBE_APISERVER_CLIENT: &str = "kubernetes.io/kube-apiserver-client";
+
+/// The administrator's name in certificates, at both doors. It is reserved and in the ledger from the first start, so
+/// that no host of the fleet can get it.
+pub(crate) const ADMIN: &str = "countersign-admin";
+/// Names that the server itself cannot have.
+pub(crate) const RESERVED: [&str; 1] = [ADMIN];
+
+/// Every signer: the built-in ones and those of the configuration.
+pub(crate) fn all(config: &Config) -> Result<Vec<Signer>> {
+    let puppet = IssuerId::parse(PUPPET_ISSUER)?;
+    let kubernetes = IssuerId::parse(KUBERNETES_ISSUER)?;
+    let agents = PuppetSettings {
+        lifetime: config.puppet.ca_ttl.as_seconds(),
+        alt_names: match config.puppet.allow_subject_alt_names {
+            true => OtherNames::DnsAndIp,
+            false => OtherNames::Refused,
+        },
+        authorization: match config.puppet.allow_authorization_extensions {
+            true => Authorization::Copied,
+            false => Authorization::Refused,
+        },
+    };
+    let own = PuppetSettings {
+        alt_names: OtherNames::DnsAndIp,
+        ..agents
+    };
+    let built_in = [
+        (PUPPET_AGENT, Profile::puppet_agent(agents), &puppet),
+        (PUPPET_ADMIN, Profile::puppet_admin(agents), &puppet),
+        (PUPPET_SERVER, Profile::puppet_agent(own), &puppet),
+        (
+            KUBERNETES_ADMIN,
+            Profile::kube_apiserver_client(),
+            &kubernetes,
+        ),
+        (KUBERNETES_SERVER, Profile::kubernetes_server(), &kubernetes),
+        (
+            KUBE_APISERVER_CLIENT,
+            Profile::kube_apiserver_client(),
+            &kubernetes,
+        ),
+    ];
+    let mut signers = Vec::new();
+    for (name, profile, issuer) in built_in {
+        signers.push(Signer {
+            one_certificate_per_name: name == PUPPET_AGENT,
+            name: SignerName::parse(name)?,
+            profile,
+            issuer: issuer.clone(),
+        });
+    }
+    for (index, section) in config.signers.iter().enumerate() {
+        let signer =
+            custom(section).with_context(|| format!("signers[{index}] ({:?})", section.name))?;
+        ensure!(
+            !signers.iter().any(|known| known.name == signer.name),
+            "signers[{index}]: there is a signer {} already",
+            signer.name
+        );
+        signers.push(signer);
+    }
+    Ok(signers)
+}
+
+/// The issuer that a configured signer uses: the one it names, else one of its own.
+pub(crate) fn issuer_of(section: &SignerSection) -> Result<IssuerId> {
+    let named = section.issuer.clone();
+    let id = named.unwrap_or_else(|| section.name.replace('/', "."));
+    IssuerId::parse(&id).with_context(|| format!("the issuer {id:?} of signer {:?}", section.name))
+}
+
+/// What decides without a person, and which names nothing but a person gives away.
+pub(crate) fn policy(config: &Config, names: &ServerNames) -> Result<Policy> {
+    let rules = match config.puppet.autosign {
+        Autosign::Everything => vec![Rule {
+            name: "autosign".to_owned(),
+            signers: vec![SignerName::parse(PUPPET_AGENT)?],
+            kind: RuleKind::Always,
+        }],
+        Autosign::Nothing => Vec::new(),
+    };
+    let own = names.dns.iter().map(String::as_str).chain(RESERVED);
+    let reserved_names: BTreeSet<String> = own.map(str::to_owned).collect();
+    Ok(Policy {
+        generation: 1,
+        rules,
+        reserved_names,
+    })
+}
+
+fn custom(section: &SignerSection) -> Result<Signer> {
+    let name = SignerName::parse(&section.name)?;
+    for domain in RESERVED_DOMAINS {
+        ensure!(
+            !section.name.starts_with(domain),
+            "names under {domain} are built in: choose a domain of yours"
+        );
+    }
+    let issuer = issuer_of(section)?;
+    ensure!(
+        issuer.as_str() != PUPPET_ISSUER,
+        "a certificate of the puppet issuer is an identity at the Puppet door: choose another issuer"
+    );
+    let mut usages = Vec::new();
+    for text in &section.usages {
+        match Usage::parse(text) {
+            Some(usage) => usages.push(usage),
+            None => match nearest(text, Usage::names()) {
+                Some(near) => bail!("unknown usage {text:?}; did you mean {near:?}?"),
+                None => bail!(
+                    "unknown usage {text:?}; known are {}",
+                    Usage::names().collect::<Vec<_>>().join(", ")
+                ),
+            },
+        }
+    }
+    let maximum = section.max_lifetime.unwrap_or(section.lifetime);
+    ensure!(
+        section.lifetime <= maximum,
+        "lifetime {} is longer than max_lifetime {maximum}",
+        section.lifetime
+    );
+    ensure!(
+        section.lifetime.as_seconds() >= MIN_LIFETIME,
+        "lifetime {} is shorter than 10m",
+        section.lifetime
+    );
+    let has = |kind| section.names.contains(&kind);
+    let names = NameKinds {
+        dns: has(NameKind::Dns),
+        ip: has(NameKind::Ip),
+        email: has(NameKind::Email),
+        uri: has(NameKind::Uri),
+    };
+    let profile = Profile::custom(
+        usages,
+        names,
+        section.lifetime.as_seconds(),
+        maximum.as_seconds(),
+        section.backdate.as_seconds(),
+    );
+    Ok(Signer {
+        name,
+        profile,
+        issuer,
+        one_certificate_per_name: false,
+    })
+}
+
+const RESERVED_DOMAINS: [&str; 2] = ["kubernetes.io/", "countersign.dev/"];
+/// The shortest lifetime that a Kubernetes client may ask for.
+const MIN_LIFETIME: u64 = 600;

@@ -1,0 +1,145 @@
+//! What goes on beside the listeners: unfinished signatures are finished, CRLs made anew and written to their files.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use countersign_authority::{Authority, IssuerId};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{info, warn};
+
+use crate::data_folder::{DataFolder, Secrecy, write};
+
+/// Starts the tasks; the tracker awaits them after `stop` is cancelled.
+pub(crate) fn start(
+    authority: &Authority,
+    folder: &DataFolder,
+    tasks: &TaskTracker,
+    stop: &CancellationToken,
+) {
+    tasks.spawn(finish_and_refresh(authority.clone(), stop.clone()));
+    for issuer in authority.issuers() {
+        let id = issuer.id().clone();
+        tasks.spawn(publish_crl(
+            authority.clone(),
+            id,
+            folder.clone(),
+            stop.clone(),
+        ));
+    }
+}
+
+/// Writes the CRL file of every issuer.
+pub(crate) fn write_crls(authority: &Authority, folder: &DataFolder) -> Result<()> {
+    for issuer in authority.issuers() {
+        if let Some(crl) = authority.crl(issuer.id()) {
+            write(
+                &folder.issuer(issuer.id(), CRL_FILE),
+                crl.pem.as_bytes(),
+                Secrecy::Public,
+            )?;
+        }
+    }
+    Ok(())
+}
+
+async fn finish_and_refresh(authority: Authority, stop: CancellationToken) {
+    let (mut finishing, mut refreshing) = (
+        Health::new("finish signatures"),
+        Health::new("refresh CRLs"),
+    );
+    while pause(&stop).await {
+        finishing.told(authority.recover().await);
+        refreshing.told(authority.refresh_crls().await);
+    }
+}
+
+/// Keeps one issuer's file equal to its published list.
+async fn publish_crl(
+    authority: Authority,
+    id: IssuerId,
+    folder: DataFolder,
+    stop: CancellationToken,
+) {
+    let Some(mut news) = authority.crl_news(&id) else {
+        return;
+    };
+    let mut health = Health::new("write a CRL file");
+    loop {
+        news.mark_unchanged();
+        let written = match authority.crl(&id) {
+            Some(crl) => {
+                let path = folder.issuer(&id, CRL_FILE);
+                let work = move || write(&path, crl.pem.as_bytes(), Secrecy::Public);
+                tokio::task::spawn_blocking(work)
+                    .await
+                    .context("the writer ended early")
+                    .flatten()
+            }
+            None => Ok(false),
+        };
+        let goes_on = match health.told(written) {
+            Told::Well => tokio::select! {
+                changed = news.changed() => changed.is_ok(),
+                () = stop.cancelled() => false,
+            },
+            Told::Failed => pause(&stop).await,
+        };
+        if !goes_on {
+            return;
+        }
+    }
+}
+
+/// Waits until it is time for the next round; false if there shall be none.
+async fn pause(stop: &CancellationToken) -> bool {
+    tokio::select! {
+        () = tokio::time::sleep(ROUND) => true,
+        () = stop.cancelled() => false,
+    }
+}
+
+/// Says once that something fails, and once that it works again.
+struct Health {
+    what: &'static str,
+    fails: bool,
+}
+
+enum Told {
+    Well,
+    Failed,
+}
+
+impl Health {
+    fn new(what: &'static str) -> Self {
+        Self { what, fails: false }
+    }
+
+    fn told<T, E: Display>(&mut self, result: Result<T, E>) -> Told {
+        match result {
+            Ok(_) => {
+                if self.fails {
+                    info!(what = self.what, "works again");
+                }
+                self.fails = false;
+                Told::Well
+            }
+            Err(error) => {
+                if !self.fails {
+                    warn!(
+                        what = self.what,
+                        error = format!("{error:#}"),
+                        "fails; trying again"
+                    );
+                }
+                self.fails = true;
+                Told::Failed
+            }
+        }
+    }
+}
+
+const CRL_FILE: &str = "ca_crl.pem";
+/// Soon enough for somebody who waits for a certificate; an idle round costs two indexed look-ups.
+const ROUND: Duration = Duration::from_secs(5);

@@ -1,0 +1,109 @@
+//! Debian's Puppet agent, unmodified, against the Puppet door.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use countersign_testkit::agent::PuppetAgent;
+use countersign_testkit::counterparts::Counterpart;
+use countersign_testkit::deadline::run_with_deadline;
+
+use crate::site::{COUNTERSIGN, Site};
+
+fn agent(site: &Site, name: &str) -> PuppetAgent {
+    PuppetAgent::new(&site.folder(name), "localhost", site.puppet().port(), name).unwrap()
+}
+
+fn countersign(site: &Site, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(COUNTERSIGN);
+    command.args(arguments).arg("--data").arg(site.data());
+    let finished = run_with_deadline(command, Duration::from_secs(60)).unwrap();
+    (finished.code, format!("{}{}", finished.stdout, finished.stderr))
+}
+
+/// `openssl verify` with every check of revocation: the chain a stranger would build.
+fn openssl_verify(site: &Site, certificate: &Path) -> (bool, String) {
+    let bundle = site.folder("openssl").join("bundle.pem");
+    let mut text = site.puppet_ca();
+    text.extend(site.read("issuers/puppet/ca_crl.pem"));
+    std::fs::write(&bundle, text).unwrap();
+    let mut command = Command::new(Counterpart::Openssl.find().unwrap());
+    command.args(["verify", "-x509_strict", "-crl_check_all", "-CAfile"]).arg(&bundle).arg(certificate);
+    let finished = run_with_deadline(command, Duration::from_secs(30)).unwrap();
+    (finished.code == Some(0), format!("{}{}", finished.stdout, finished.stderr))
+}
+
+#[test]
+fn an_agent_enrols_with_autosigning() {
+    let site = Site::start(&["--autosign", "true"]);
+    let agent = agent(&site, "web01.example.com");
+    let finished = agent.bootstrap().unwrap();
+    assert_eq!(finished.code, Some(0), "{finished:?}");
+    let verified = agent.verify().unwrap();
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    let (good, said) = openssl_verify(&site, &agent.certificate());
+    assert!(good, "{said}");
+    // The CA bundle arrives byte for byte: agents may pin its fingerprint.
+    assert_eq!(std::fs::read(agent.ca_bundle()).unwrap(), site.puppet_ca());
+}
+
+#[test]
+fn an_agent_waits_and_enrols_after_manual_signing() {
+    let site = Site::start(&[]);
+    let agent = agent(&site, "web02.example.com");
+    for attempt in ["first", "second"] {
+        let waiting = agent.bootstrap().unwrap();
+        assert_eq!(waiting.code, Some(1), "{attempt}: {waiting:?}");
+    }
+    let (code, listed) = countersign(&site, &["ca", "list"]);
+    assert_eq!(code, Some(0), "{listed}");
+    assert!(listed.contains("Requested Certificates:") && listed.contains("web02.example.com"), "{listed}");
+    let (code, said) = countersign(&site, &["ca", "sign", "--certname", "web02.example.com"]);
+    assert_eq!(code, Some(0), "{said}");
+    let finished = agent.bootstrap().unwrap();
+    assert_eq!(finished.code, Some(0), "{finished:?}");
+    let (_, explained) = countersign(&site, &["csr", "explain", "web02.example.com"]);
+    assert!(explained.contains("approved"), "{explained}");
+}
+
+#[test]
+fn revoked_stays_out() {
+    let site = Site::start(&["--autosign", "true"]);
+    let agent = agent(&site, "web03.example.com");
+    assert_eq!(agent.bootstrap().unwrap().code, Some(0));
+    let (code, said) = countersign(&site, &["ca", "revoke", "--certname", "web03.example.com"]);
+    assert_eq!(code, Some(0), "{said}");
+
+    // Its certificate no longer opens a connection...
+    let certificate = std::fs::read(agent.certificate()).unwrap();
+    let key = pkcs8(&agent.private_key());
+    let revoked = countersign_testkit::https::HttpsClient::new(
+        site.puppet(),
+        &site.puppet_ca(),
+        Some((&certificate, &key)),
+    )
+    .unwrap();
+    let refused = revoked.call("GET", "/puppet-ca/v1/certificate/ca", &[], b"");
+    assert!(refused.is_err(), "a revoked certificate was accepted: {refused:?}");
+
+    // ...a stranger finds it on the CRL...
+    let (good, said) = openssl_verify(&site, &agent.certificate());
+    assert!(!good && said.contains("revoked"), "{said}");
+
+    // ...and the agent itself, with the new CRL, refuses its certificate and gets no other.
+    std::fs::remove_file(agent.crl()).unwrap();
+    let verified = agent.bootstrap().unwrap();
+    assert_ne!(verified.code, Some(0), "{verified:?}");
+    let again = PuppetAgent::new(&site.folder("again"), "localhost", site.puppet().port(), "web03.example.com").unwrap();
+    let finished = again.bootstrap().unwrap();
+    assert_ne!(finished.code, Some(0), "a new key for a revoked name was signed: {finished:?}");
+}
+
+/// Puppet writes PKCS#1; the client wants PKCS#8.
+fn pkcs8(path: &Path) -> Vec<u8> {
+    let mut command = Command::new(Counterpart::Openssl.find().unwrap());
+    command.args(["pkcs8", "-topk8", "-nocrypt", "-in"]).arg(path);
+    let finished = run_with_deadline(command, Duration::from_secs(30)).unwrap();
+    assert_eq!(finished.code, Some(0), "{finished:?}");
+    finished.stdout.into_bytes()
+}

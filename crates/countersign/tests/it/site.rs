@@ -1,0 +1,166 @@
+//! A running authority and its users, for the end-to-end tests.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use countersign_testkit::csr::CsrBuilder;
+use countersign_testkit::https::HttpsClient;
+use countersign_testkit::keys::{self, Key};
+use countersign_testkit::kubectl::Kubectl;
+use countersign_testkit::server_process::ServerProcess;
+use serde_json::{Value, json};
+
+/// The binary under test.
+pub(crate) const COUNTERSIGN: &str = env!("CARGO_BIN_EXE_countersign");
+
+/// A folder with an authority's data, and the server that runs on it.
+pub(crate) struct Site {
+    folder: tempfile::TempDir,
+    pub(crate) server: ServerProcess,
+}
+
+impl Site {
+    /// A fresh authority.
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let server = serve(&folder.path().join("data"), arguments);
+        Self { folder, server }
+    }
+
+    /// Ends the server in the worst way and starts it again.
+    pub(crate) fn kill_and_restart(self, arguments: &[&str]) -> Self {
+        let Self { folder, mut server } = self;
+        server.kill9();
+        let server = serve(&folder.path().join("data"), arguments);
+        Self { folder, server }
+    }
+
+    /// Ends the server and keeps its data.
+    pub(crate) fn into_folder(self) -> tempfile::TempDir {
+        let Self { folder, mut server } = self;
+        server.stop().unwrap();
+        folder
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// A folder for somebody else's files.
+    pub(crate) fn folder(&self, name: &str) -> PathBuf {
+        let folder = self.folder.path().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    pub(crate) fn puppet(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.server.addresses.puppet_port().unwrap()))
+    }
+
+    pub(crate) fn kubernetes(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.server.addresses.kubernetes_port().unwrap()))
+    }
+
+    /// A client without a certificate at the Puppet door.
+    pub(crate) fn anonymous(&self) -> HttpsClient {
+        HttpsClient::new(self.puppet(), &self.puppet_ca(), None).unwrap()
+    }
+
+    /// The administrator at the Puppet door.
+    pub(crate) fn admin(&self) -> HttpsClient {
+        let (certificate, key) = self.admin_pair();
+        HttpsClient::new(self.puppet(), &self.puppet_ca(), Some((&certificate, &key))).unwrap()
+    }
+
+    pub(crate) fn admin_pair(&self) -> (Vec<u8>, Vec<u8>) {
+        (self.read("admin/admin.pem"), self.read("admin/admin-key.pem"))
+    }
+
+    pub(crate) fn puppet_ca(&self) -> Vec<u8> {
+        self.read("issuers/puppet/ca_crt.pem")
+    }
+
+    pub(crate) fn kubernetes_ca(&self) -> Vec<u8> {
+        self.read("issuers/kubernetes/ca_crt.pem")
+    }
+
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.data().join("admin/kubeconfig")
+    }
+
+    pub(crate) fn kubectl(&self) -> Kubectl {
+        Kubectl::new(&self.kubeconfig(), &self.folder("kubectl-home")).unwrap()
+    }
+
+    /// The administrator at the Kubernetes door, with the credentials of the kubeconfig.
+    pub(crate) fn kubernetes_admin(&self) -> HttpsClient {
+        let (certificate, key) = self.kubernetes_admin_pair();
+        HttpsClient::new(self.kubernetes(), &self.kubernetes_ca(), Some((&certificate, &key))).unwrap()
+    }
+
+    pub(crate) fn kubernetes_admin_pair(&self) -> (Vec<u8>, Vec<u8>) {
+        let text = std::fs::read_to_string(self.kubeconfig()).unwrap();
+        let field = |name: &str| {
+            let value = text.split(name).nth(1).unwrap_or_else(|| panic!("no {name} in the kubeconfig"));
+            let value = value.trim_start_matches(['"', ':', ' ']);
+            let value = value.split(['"', '\n', ',', '}']).next().unwrap().trim();
+            STANDARD.decode(value).unwrap()
+        };
+        (field("client-certificate-data"), field("client-key-data"))
+    }
+
+    pub(crate) fn read(&self, path: &str) -> Vec<u8> {
+        let path = self.data().join(path);
+        std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+}
+
+pub(crate) fn serve(data: &Path, arguments: &[&str]) -> ServerProcess {
+    let data = data.to_str().unwrap();
+    let mut all = vec!["--data", data, "--listen", "127.0.0.1:0", "--kubernetes-listen", "127.0.0.1:0"];
+    all.extend(["--hostname", "localhost"]);
+    all.extend(arguments);
+    ServerProcess::start(Path::new(COUNTERSIGN), &all).unwrap_or_else(|fault| panic!("{fault}"))
+}
+
+/// A request as a Puppet agent would send it, with a fixed key.
+pub(crate) fn puppet_request(name: &str) -> String {
+    puppet_request_with(name, keys::p256_a())
+}
+
+pub(crate) fn puppet_request_with(name: &str, key: &Key) -> String {
+    CsrBuilder::new(name).sign_pem(key)
+}
+
+/// A CertificateSigningRequest for `kubernetes.io/kube-apiserver-client`.
+pub(crate) fn kubernetes_request(name: &str) -> Value {
+    kubernetes_request_for(name, "kubernetes.io/kube-apiserver-client", keys::p256_b())
+}
+
+pub(crate) fn kubernetes_request_for(name: &str, signer: &str, key: &Key) -> Value {
+    let pem = CsrBuilder::new(name).organization("developers").sign_pem(key);
+    json!({
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"name": name},
+        "spec": {
+            "request": STANDARD.encode(pem),
+            "signerName": signer,
+            "usages": ["digital signature", "client auth"],
+        },
+    })
+}
+
+/// What `kubectl certificate approve` adds.
+pub(crate) fn approved(mut object: Value) -> Value {
+    object["status"]["conditions"] = json!([{
+        "type": "Approved", "status": "True", "reason": "Test", "message": "by a test",
+    }]);
+    object
+}
+
+pub(crate) const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+pub(crate) const JSON: (&str, &str) = ("Content-Type", "application/json");
+pub(crate) const TEXT: (&str, &str) = ("Content-Type", "text/plain");
