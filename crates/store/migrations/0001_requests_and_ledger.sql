@@ -1,7 +1,7 @@
 -- Requests, the ledger, revocation lists, the change feed and the audit log.
 -- Times are seconds since 1970 UTC, serials big-endian magnitudes without leading zeros, names compare by byte.
 
--- One row: who this store is, and the last revision it gave out. Revisions are never given out twice, also not after the
+-- One row: the last revision given out. Revisions are never given out twice, also not after the
 -- rows that carried them are gone.
 CREATE TABLE store_state (
     one         INTEGER PRIMARY KEY CHECK (one = 1),

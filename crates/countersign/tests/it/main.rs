@@ -7,5 +7,12 @@
 
 mod cli;
 mod commands;
+mod crash;
+mod disk;
 mod first_start;
 mod installation;
+mod kubectl;
+mod puppet_agent;
+mod site;
+mod trust_domains;
+mod wire;

@@ -18,6 +18,7 @@ pub(crate) const COUNTERSIGN: &str = env!("CARGO_BIN_EXE_countersign");
 /// A folder with an authority's data, and the server that runs on it.
 pub(crate) struct Site {
     folder: tempfile::TempDir,
+    data: PathBuf,
     pub(crate) server: ServerProcess,
 }
 
@@ -25,27 +26,33 @@ impl Site {
     /// A fresh authority.
     pub(crate) fn start(arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let server = serve(&folder.path().join("data"), arguments);
-        Self { folder, server }
+        let data = folder.path().join("data");
+        let server = serve(&data, arguments);
+        Self { folder, data, server }
+    }
+
+    /// A server that was started by other means on `data`.
+    pub(crate) fn around(data: PathBuf, server: ServerProcess) -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), data, server }
     }
 
     /// Ends the server in the worst way and starts it again.
     pub(crate) fn kill_and_restart(self, arguments: &[&str]) -> Self {
-        let Self { folder, mut server } = self;
+        let Self { folder, data, mut server } = self;
         server.kill9();
-        let server = serve(&folder.path().join("data"), arguments);
-        Self { folder, server }
+        let server = serve(&data, arguments);
+        Self { folder, data, server }
     }
 
     /// Ends the server and keeps its data.
     pub(crate) fn into_folder(self) -> tempfile::TempDir {
-        let Self { folder, mut server } = self;
+        let Self { folder, data: _, mut server } = self;
         server.stop().unwrap();
         folder
     }
 
     pub(crate) fn data(&self) -> PathBuf {
-        self.folder.path().join("data")
+        self.data.clone()
     }
 
     /// A folder for somebody else's files.

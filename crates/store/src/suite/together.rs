@@ -113,17 +113,17 @@ pub async fn one_of_many_intents_for_a_name_wins(ground: &dyn Ground) {
     assert_eq!(store.open_intents().await.unwrap().len(), 1);
 }
 
-/// Changes that are committed side by side do not share their faults.
+/// Changes that are committed side by side do not share their faults, and what one began to write is undone.
 pub async fn a_conflict_fails_alone(ground: &dyn Ground) {
     let (store, sample) = (ground.open().await, Sample::default());
     insert(&*store, &sample.request("taken")).await;
     let outcomes = at_once(&store, |number| {
-        let name = if number.is_multiple_of(2) {
-            format!("free-{number}")
-        } else {
-            "taken".to_owned()
-        };
-        write_of(vec![Write::InsertRequest(sample.request(&name))])
+        let mut names = vec![format!("free-{number}")];
+        if !number.is_multiple_of(2) {
+            names.push("taken".to_owned());
+        }
+        let insert = |name: &String| Write::InsertRequest(sample.request(name));
+        write_of(names.iter().map(insert).collect())
     })
     .await;
     for (number, outcome) in outcomes.iter().enumerate() {
