@@ -3,10 +3,10 @@
 use crate::clock::EntropyFault;
 use crate::issuer::IssuerId;
 use crate::keystore::SignFault;
-use crate::lifecycle::Duplicate;
 use crate::model::{RequestId, RequestState};
 use crate::profile::{DraftFault, ProfileFault};
 use crate::store::StoreFault;
+use crate::submission::Duplicate;
 
 /// Why a request was not taken.
 #[derive(Debug, thiserror::Error)]

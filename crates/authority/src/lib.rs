@@ -14,23 +14,25 @@ pub mod issuance;
 pub mod profile;
 pub mod store;
 
+mod acts;
 mod clock;
 mod engine;
 mod faults;
 mod issuer;
 mod keystore;
-mod lifecycle;
 mod model;
 mod recovery;
 mod revocation;
 mod signer;
+mod signing;
+mod submission;
 
+pub use acts::{Act, OnUnsignable};
 pub use clock::{Clock, Entropy, EntropyFault, SystemClock};
 pub use engine::{Authority, AuthorityConfig, Limits};
 pub use faults::{ActFault, Broken, RevokeFault, SubmitFault};
 pub use issuer::{Issuer, IssuerFault, IssuerId};
 pub use keystore::{KeyStore, SignFault, Signature};
-pub use lifecycle::{Act, Duplicate, OnUnsignable, Submission, Submitted};
 pub use model::{
     AuditEntry, CrlRecord, Door, Intent, LedgerEntry, Owner, RequestId, RequestRecord,
     RequestState, Revision, Revocation, Revoked,
@@ -39,3 +41,4 @@ pub use profile::{Profile, ProfileFault};
 pub use revocation::CrlState;
 pub use signer::Signer;
 pub use store::Store;
+pub use submission::{Duplicate, Submission, Submitted};

@@ -12,9 +12,9 @@ use countersign_policy::{Approval, Requester};
 use crate::engine::{Authority, Core};
 use crate::faults::Broken;
 use crate::issuance::Intended;
-use crate::lifecycle::{DraftFor, commit_broken};
 use crate::model::{AuditEntry, Intent, RequestRecord, RequestState};
 use crate::profile::Validity;
+use crate::signing::{DraftFor, commit_broken};
 use crate::store::{Change, CommitFault, Precondition, RequestUpdate, Write};
 
 impl Authority {
@@ -122,15 +122,6 @@ impl Core {
         };
         let draft = self.draft(approval, signer, of)?;
         let _flight = self.in_flight(&draft);
-        let touch = RequestUpdate {
-            id: record.id,
-            state: record.state,
-            live: record.live,
-            explanation: None,
-            failure: None,
-            certificate: None,
-            attachment: None,
-        };
         let change = Change {
             preconditions: vec![Precondition::RequestAt {
                 id: record.id,
@@ -138,7 +129,7 @@ impl Core {
             }],
             // The update changes nothing but the version, so that of two who try only one succeeds.
             writes: vec![
-                Write::UpdateRequest(touch),
+                Write::UpdateRequest(RequestUpdate::none(record)),
                 Write::Intend(draft.intent().clone()),
             ],
             audit: Vec::new(),

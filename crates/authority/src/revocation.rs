@@ -13,8 +13,8 @@ use tokio::sync::{Mutex, watch};
 use crate::engine::{Authority, Core};
 use crate::faults::{Broken, RevokeFault};
 use crate::issuer::IssuerId;
-use crate::lifecycle::{MAX_TRIES, commit_broken};
 use crate::model::{AuditEntry, CrlRecord, LedgerEntry, Revision, Revocation, Revoked};
+use crate::signing::{MAX_TRIES, commit_broken};
 use crate::store::{Change, CommitFault, Precondition, Write};
 
 /// A published CRL, ready to be served.

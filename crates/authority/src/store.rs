@@ -227,6 +227,26 @@ pub struct RequestUpdate {
     pub attachment: Option<Vec<u8>>,
 }
 
+impl RequestUpdate {
+    /// An update of `record` that changes nothing but its version.
+    pub fn none(record: &RequestRecord) -> Self {
+        Self::to_state(record.id, record.state, record.live)
+    }
+
+    /// An update of the state alone.
+    pub fn to_state(id: RequestId, state: RequestState, live: bool) -> Self {
+        Self {
+            id,
+            state,
+            live,
+            explanation: None,
+            failure: None,
+            certificate: None,
+            attachment: None,
+        }
+    }
+}
+
 /// The acknowledgement of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Committed {

@@ -91,8 +91,8 @@ async fn load_key(
     if !key.try_exists()? {
         create_folder(&folder.issuer(id, ""))
             .with_context(|| format!("cannot create the folder of issuer {id}"))?;
-        info!(issuer = %id, kind = issuer.key.name(), "making a key");
         FileKeys::generate_file(&key, issuer.key)?;
+        info!(issuer = %id, kind = issuer.key.name(), "key made");
     }
     keys.load(id.clone(), &key)
         .with_context(|| format!("issuer {id}"))

@@ -72,12 +72,9 @@ async fn revoked_stays_out() {
     let actor = act("x").actor;
     let issuer = issuer_id();
     let revoke = || {
-        world.authority.revoke_name(
-            &issuer,
-            "web01",
-            RevocationReason::KeyCompromise,
-            &actor,
-        )
+        world
+            .authority
+            .revoke_name(&issuer, "web01", RevocationReason::KeyCompromise, &actor)
     };
     assert_eq!(revoke().await.unwrap(), 1);
     assert_eq!(revoke().await.unwrap(), 0, "revoking again changes nothing");
@@ -151,9 +148,7 @@ async fn names_are_not_widened() {
         ),
         (
             "address",
-            CsrBuilder::new("web01")
-                .ip([10, 0, 0, 1].into())
-                .sign(key),
+            CsrBuilder::new("web01").ip([10, 0, 0, 1].into()).sign(key),
         ),
         (
             "auth extension",
@@ -169,7 +164,9 @@ async fn names_are_not_widened() {
         ),
         (
             "ca bit",
-            CsrBuilder::new("web01").raw_extension(&is_ca.oid, Some(true), &is_ca.value).sign(key),
+            CsrBuilder::new("web01")
+                .raw_extension(&is_ca.oid, Some(true), &is_ca.value)
+                .sign(key),
         ),
     ];
     for (case, der) in hostile {

@@ -4,8 +4,8 @@
 //! `cargo xtask test --kills N`) sets how often.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use countersign_authority::store::{RequestFilter, Store};
@@ -59,7 +59,10 @@ fn nothing_acknowledged_is_lost_by_kill_9() {
         ("approved", acknowledged.approved.len()),
     ] {
         println!("{count} {what}");
-        assert!(kills < 20 || count > kills / 4, "only {count} {what} in {kills} lives: the load is too weak");
+        assert!(
+            kills < 20 || count > kills / 4,
+            "only {count} {what} in {kills} lives: the load is too weak"
+        );
     }
     let folder = site.into_folder();
     check_ledger(&folder.path().join("data"), &acknowledged);
@@ -79,7 +82,14 @@ fn load_until_killed(
         for worker in 0..2 {
             scope.spawn(move || {
                 let prefix = format!("p{round}-{worker}");
-                let load = PuppetLoad { anonymous, admin, log, stop, busy, automatic };
+                let load = PuppetLoad {
+                    anonymous,
+                    admin,
+                    log,
+                    stop,
+                    busy,
+                    automatic,
+                };
                 let _ends_with_the_server = load.run(&prefix);
             });
             scope.spawn(move || {
@@ -108,7 +118,10 @@ struct PuppetLoad<'a> {
 
 impl PuppetLoad<'_> {
     fn run(&self, prefix: &str) -> std::io::Result<()> {
-        let connected = self.anonymous.connect().and_then(|a| Ok((a, self.admin.connect()?)));
+        let connected = self
+            .anonymous
+            .connect()
+            .and_then(|a| Ok((a, self.admin.connect()?)));
         self.busy.fetch_add(1, Ordering::SeqCst);
         let (mut anonymous, mut admin) = connected?;
         for n in 0.. {
@@ -131,7 +144,11 @@ impl PuppetLoad<'_> {
             let path = format!("/puppet-ca/v1/certificate/{name}");
             let got = anonymous.call("GET", &path, &[], b"")?;
             assert_eq!(got.status, 200, "{}", got.text());
-            self.log.lock().unwrap().certificates.insert(name.clone(), got.body);
+            self.log
+                .lock()
+                .unwrap()
+                .certificates
+                .insert(name.clone(), got.body);
             if n % 3 == 0 {
                 set_status(&mut admin, &name, "revoked")?;
                 self.log.lock().unwrap().revoked.insert(name);
@@ -183,9 +200,20 @@ fn check(site: &Site, acknowledged: &Acknowledged, round: Option<usize>) {
         round.is_none_or(|round| name.starts_with(&format!("{kind}{round}-")))
     };
     let mut admin = site.admin().connect().unwrap();
-    let crl = admin.call("GET", "/puppet-ca/v1/certificate_revocation_list/ca", &[], b"").unwrap();
+    let crl = admin
+        .call(
+            "GET",
+            "/puppet-ca/v1/certificate_revocation_list/ca",
+            &[],
+            b"",
+        )
+        .unwrap();
     let listed: BTreeSet<Serial> = crl_serials(&crl.body);
-    for name in acknowledged.requested.iter().filter(|name| of_round('p', name)) {
+    for name in acknowledged
+        .requested
+        .iter()
+        .filter(|name| of_round('p', name))
+    {
         let path = format!("/puppet-ca/v1/certificate_status/{name}");
         let status = admin.call("GET", &path, &[], b"").unwrap();
         assert_eq!(status.status, 200, "the request of {name} is lost");
@@ -198,23 +226,42 @@ fn check(site: &Site, acknowledged: &Acknowledged, round: Option<usize>) {
             assert_eq!(state, "revoked", "the revocation of {name} is lost");
         }
     }
-    for (name, shown) in acknowledged.certificates.iter().filter(|(name, _)| of_round('p', name)) {
+    for (name, shown) in acknowledged
+        .certificates
+        .iter()
+        .filter(|(name, _)| of_round('p', name))
+    {
         let path = format!("/puppet-ca/v1/certificate/{name}");
         let got = admin.call("GET", &path, &[], b"").unwrap();
         assert_eq!(got.status, 200, "the certificate of {name} is lost");
         assert_eq!(&got.body, shown, "{name} has another certificate now");
         if acknowledged.revoked.contains(name) {
-            assert!(listed.contains(&serial_of(shown)), "{name} is not on the CRL");
+            assert!(
+                listed.contains(&serial_of(shown)),
+                "{name} is not on the CRL"
+            );
         }
     }
     let mut kubernetes = site.kubernetes_admin().connect().unwrap();
-    for name in acknowledged.created.iter().filter(|name| of_round('k', name)) {
-        let got = kubernetes.call("GET", &format!("{REQUESTS}/{name}"), &[], b"").unwrap();
+    for name in acknowledged
+        .created
+        .iter()
+        .filter(|name| of_round('k', name))
+    {
+        let got = kubernetes
+            .call("GET", &format!("{REQUESTS}/{name}"), &[], b"")
+            .unwrap();
         assert_eq!(got.status, 200, "{name} is lost");
         if acknowledged.approved.contains(name) {
             let object: serde_json::Value = serde_json::from_slice(&got.body).unwrap();
-            assert_eq!(object["status"]["conditions"][0]["type"], "Approved", "{name}");
-            assert!(object["status"]["certificate"].is_string(), "{name} has no certificate");
+            assert_eq!(
+                object["status"]["conditions"][0]["type"], "Approved",
+                "{name}"
+            );
+            assert!(
+                object["status"]["certificate"].is_string(),
+                "{name} has no certificate"
+            );
         }
     }
 }
@@ -225,16 +272,26 @@ fn check_ledger(data: &std::path::Path, acknowledged: &Acknowledged) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let store = countersign_store::SqliteStore::open(&data.join("countersign.db")).unwrap();
-        assert!(store.open_intents().await.unwrap().is_empty(), "an intent was left open");
+        assert!(
+            store.open_intents().await.unwrap().is_empty(),
+            "an intent was left open"
+        );
         let mut serials = BTreeSet::new();
         for issuer in ["puppet", "kubernetes"] {
             let issuer = IssuerId::parse(issuer).unwrap();
-            let all = store.newest_certificates(&issuer, None, usize::MAX >> 1).await.unwrap();
+            let all = store
+                .newest_certificates(&issuer, None, usize::MAX >> 1)
+                .await
+                .unwrap();
             assert!(!all.is_empty());
             for entry in all {
                 assert_eq!(entry.explanation.effect, Effect::Approve, "{}", entry.name);
                 assert!(entry.explanation.by.is_some(), "{}", entry.name);
-                assert!(serials.insert((issuer.clone(), entry.serial)), "serial {} twice", entry.serial);
+                assert!(
+                    serials.insert((issuer.clone(), entry.serial)),
+                    "serial {} twice",
+                    entry.serial
+                );
                 let parsed = Certificate::parse(&entry.der).unwrap();
                 assert_eq!(parsed.serial(), entry.serial);
             }
@@ -242,7 +299,10 @@ fn check_ledger(data: &std::path::Path, acknowledged: &Acknowledged) {
             let listed: BTreeSet<Serial> = Crl::parse(&crl.der).unwrap().serials().collect();
             let (_, revoked) = store.revocations(&issuer, crl.this_update).await.unwrap();
             let revoked: BTreeSet<Serial> = revoked.into_iter().map(|one| one.serial).collect();
-            assert_eq!(listed, revoked, "the CRL of {issuer} is complete and lists nothing else");
+            assert_eq!(
+                listed, revoked,
+                "the CRL of {issuer} is complete and lists nothing else"
+            );
         }
         for record in store.requests(RequestFilter::default()).await.unwrap() {
             match record.state {
@@ -252,8 +312,16 @@ fn check_ledger(data: &std::path::Path, acknowledged: &Acknowledged) {
             }
         }
     });
-    let shown: BTreeSet<Serial> = acknowledged.certificates.values().map(|pem| serial_of(pem)).collect();
-    assert_eq!(shown.len(), acknowledged.certificates.len(), "a serial was shown twice");
+    let shown: BTreeSet<Serial> = acknowledged
+        .certificates
+        .values()
+        .map(|pem| serial_of(pem))
+        .collect();
+    assert_eq!(
+        shown.len(),
+        acknowledged.certificates.len(),
+        "a serial was shown twice"
+    );
 }
 
 fn serial_of(text: &[u8]) -> Serial {

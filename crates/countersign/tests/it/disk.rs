@@ -14,13 +14,23 @@ use crate::site::{COUNTERSIGN, JSON, REQUESTS, Site, TEXT, kubernetes_request, p
 /// What a client sees of a fault of the store: unavailable, come back, and no word about our disks.
 fn assert_unavailable(site: &Site, name: &str) {
     let path = format!("/puppet-ca/v1/certificate_request/{name}");
-    let put = site.anonymous().call("PUT", &path, &[TEXT], puppet_request(name).as_bytes()).unwrap();
+    let put = site
+        .anonymous()
+        .call("PUT", &path, &[TEXT], puppet_request(name).as_bytes())
+        .unwrap();
     assert_eq!(put.status, 503, "{}", put.text());
     assert!(put.header("retry-after").is_some());
     let object = kubernetes_request(name).to_string();
-    let post = site.kubernetes_admin().call("POST", REQUESTS, &[JSON], object.as_bytes()).unwrap();
+    let post = site
+        .kubernetes_admin()
+        .call("POST", REQUESTS, &[JSON], object.as_bytes())
+        .unwrap();
     assert_eq!(post.status, 503, "{}", post.text());
-    assert!(post.text().contains("ServiceUnavailable"), "{}", post.text());
+    assert!(
+        post.text().contains("ServiceUnavailable"),
+        "{}",
+        post.text()
+    );
 }
 
 /// Nothing of what was refused is there, and the same requests now succeed.
@@ -29,15 +39,28 @@ fn assert_served(site: &Site, name: &str) {
     let mut kubernetes = site.kubernetes_admin().connect().unwrap();
     let certificate = format!("/puppet-ca/v1/certificate/{name}");
     let object = format!("{REQUESTS}/{name}");
-    assert_eq!(puppet.call("GET", &certificate, &[], b"").unwrap().status, 404);
-    assert_eq!(kubernetes.call("GET", &object, &[], b"").unwrap().status, 404);
+    assert_eq!(
+        puppet.call("GET", &certificate, &[], b"").unwrap().status,
+        404
+    );
+    assert_eq!(
+        kubernetes.call("GET", &object, &[], b"").unwrap().status,
+        404
+    );
 
     let path = format!("/puppet-ca/v1/certificate_request/{name}");
-    let put = puppet.call("PUT", &path, &[TEXT], puppet_request(name).as_bytes()).unwrap();
+    let put = puppet
+        .call("PUT", &path, &[TEXT], puppet_request(name).as_bytes())
+        .unwrap();
     assert_eq!(put.status, 200, "{}", put.text());
-    assert_eq!(puppet.call("GET", &certificate, &[], b"").unwrap().status, 200);
+    assert_eq!(
+        puppet.call("GET", &certificate, &[], b"").unwrap().status,
+        200
+    );
     let body = kubernetes_request(name).to_string();
-    let post = kubernetes.call("POST", REQUESTS, &[JSON], body.as_bytes()).unwrap();
+    let post = kubernetes
+        .call("POST", REQUESTS, &[JSON], body.as_bytes())
+        .unwrap();
     assert_eq!(post.status, 201, "{}", post.text());
 }
 
@@ -46,7 +69,10 @@ fn a_read_only_database_refuses_and_recovers() {
     let site = Site::start(&["--autosign", "true"]);
     assert_served(&site, "before");
     // SQLite refuses to write a database whose file was moved away: as read-only as it gets for root.
-    let (here, away) = (site.data().join("countersign.db"), site.data().join("moved.db"));
+    let (here, away) = (
+        site.data().join("countersign.db"),
+        site.data().join("moved.db"),
+    );
     std::fs::rename(&here, &away).unwrap();
     assert_unavailable(&site, "during");
     std::fs::rename(&away, &here).unwrap();
@@ -59,7 +85,12 @@ fn a_full_disk_refuses_and_recovers() {
     let data = disk.path().join("data");
     let mut command = disk.enter(COUNTERSIGN);
     command.args(["serve", "--data"]).arg(&data);
-    command.args(["--listen", "127.0.0.1:0", "--kubernetes-listen", "127.0.0.1:0"]);
+    command.args([
+        "--listen",
+        "127.0.0.1:0",
+        "--kubernetes-listen",
+        "127.0.0.1:0",
+    ]);
     command.args(["--hostname", "localhost", "--autosign", "true"]);
     let server = ServerProcess::start_command(command).unwrap_or_else(|fault| panic!("{fault}"));
     let site = Site::around(disk.seen_from_outside("data"), server);
@@ -78,7 +109,10 @@ fn assert_unavailable_eventually(site: &Site) {
     for n in 0..10_000 {
         let name = format!("full-{n}");
         let path = format!("/puppet-ca/v1/certificate_request/{name}");
-        let put = site.anonymous().call("PUT", &path, &[TEXT], puppet_request(&name).as_bytes()).unwrap();
+        let put = site
+            .anonymous()
+            .call("PUT", &path, &[TEXT], puppet_request(&name).as_bytes())
+            .unwrap();
         if put.status == 503 {
             assert_unavailable(site, "during");
             for name in &acknowledged {
@@ -108,14 +142,28 @@ impl SmallDisk {
         if !rustix::process::geteuid().is_root() {
             command.args(["--user", "--map-root-user"]);
         }
-        command.args(["--mount", "sh", "-c", "mount -t tmpfs -o size=4m,mode=0700 none \"$0\" && echo mounted && exec sleep 600"]);
-        command.arg(mount_point.path()).stdout(std::process::Stdio::piped()).process_group(0);
+        command.args([
+            "--mount",
+            "sh",
+            "-c",
+            "mount -t tmpfs -o size=4m,mode=0700 none \"$0\" && echo mounted && exec sleep 600",
+        ]);
+        command
+            .arg(mount_point.path())
+            .stdout(std::process::Stdio::piped())
+            .process_group(0);
         let mut holder = command.spawn().unwrap();
         let mut line = String::new();
         let stdout = holder.stdout.take().unwrap();
         std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line).unwrap();
-        assert_eq!(line, "mounted\n", "a small file system cannot be mounted here");
-        Self { holder, mount_point }
+        assert_eq!(
+            line, "mounted\n",
+            "a small file system cannot be mounted here"
+        );
+        Self {
+            holder,
+            mount_point,
+        }
     }
 
     fn path(&self) -> &Path {
@@ -125,7 +173,9 @@ impl SmallDisk {
     /// The same folder through the holder's eyes, for those outside the namespace.
     fn seen_from_outside(&self, name: &str) -> PathBuf {
         let inside = self.mount_point.path().strip_prefix("/").unwrap();
-        PathBuf::from(format!("/proc/{}/root", self.holder.id())).join(inside).join(name)
+        PathBuf::from(format!("/proc/{}/root", self.holder.id()))
+            .join(inside)
+            .join(name)
     }
 
     /// A command that runs inside.
@@ -143,7 +193,9 @@ impl SmallDisk {
     fn fill(&self) -> PathBuf {
         let path = self.seen_from_outside("filler");
         let mut command = Command::new("dd");
-        command.args(["if=/dev/zero", "bs=4096"]).arg(format!("of={}", path.display()));
+        command
+            .args(["if=/dev/zero", "bs=4096"])
+            .arg(format!("of={}", path.display()));
         let finished = run_with_deadline(command, Duration::from_secs(60)).unwrap();
         assert!(finished.stderr.contains("No space left"), "{finished}");
         path

@@ -17,15 +17,22 @@ fn apply_get_approve_and_read_the_certificate() {
     let kubectl = site.kubectl();
     let manifest = serde_json::to_string(&kubernetes_request("jane")).unwrap();
 
-    let applied = kubectl.run_with_input(&["apply", "-f", "-"], &manifest).unwrap();
+    let applied = kubectl
+        .run_with_input(&["apply", "-f", "-"], &manifest)
+        .unwrap();
     assert_eq!(applied.code, Some(0), "{applied:?}");
-    let again = kubectl.run_with_input(&["apply", "-f", "-"], &manifest).unwrap();
+    let again = kubectl
+        .run_with_input(&["apply", "-f", "-"], &manifest)
+        .unwrap();
     assert_eq!(again.code, Some(0), "a second apply: {again:?}");
 
     let listed = kubectl.run(&["get", "csr"]).unwrap();
     assert_eq!(listed.code, Some(0), "{listed:?}");
     let row = listed.stdout;
-    assert!(row.contains("jane") && row.contains("kubernetes.io/kube-apiserver-client"), "{row}");
+    assert!(
+        row.contains("jane") && row.contains("kubernetes.io/kube-apiserver-client"),
+        "{row}"
+    );
     assert!(row.contains("Pending"), "{row}");
 
     let approved = kubectl.run(&["certificate", "approve", "jane"]).unwrap();
@@ -33,10 +40,14 @@ fn apply_get_approve_and_read_the_certificate() {
     let listed = kubectl.run(&["get", "csr"]).unwrap();
     assert!(listed.stdout.contains("Approved,Issued"), "{listed:?}");
 
-    let read = kubectl.run(&["get", "csr", "jane", "-o", "jsonpath={.status.certificate}"]).unwrap();
+    let read = kubectl
+        .run(&["get", "csr", "jane", "-o", "jsonpath={.status.certificate}"])
+        .unwrap();
     let certificate = STANDARD.decode(read.stdout.trim()).unwrap();
     openssl_verify(&site, "kubernetes", &certificate, "jane");
-    let shown = countersign_pki::pem::decode_all(&certificate, &countersign_pki::pem::PemLimits::BUNDLE).unwrap();
+    let shown =
+        countersign_pki::pem::decode_all(&certificate, &countersign_pki::pem::PemLimits::BUNDLE)
+            .unwrap();
     let parsed = countersign_pki::Certificate::parse(&shown[0].der).unwrap();
     assert_eq!(parsed.subject().to_string(), "CN=jane,O=developers");
 
@@ -51,11 +62,17 @@ fn deny_keeps_it_unsigned() {
     let site = Site::start(&[]);
     let kubectl = site.kubectl();
     let manifest = serde_json::to_string(&kubernetes_request("mallory")).unwrap();
-    kubectl.run_with_input(&["create", "-f", "-"], &manifest).unwrap();
+    kubectl
+        .run_with_input(&["create", "-f", "-"], &manifest)
+        .unwrap();
     let denied = kubectl.run(&["certificate", "deny", "mallory"]).unwrap();
     assert_eq!(denied.code, Some(0), "{denied:?}");
     let approved = kubectl.run(&["certificate", "approve", "mallory"]).unwrap();
-    assert_ne!(approved.code, Some(0), "approved after a denial: {approved:?}");
+    assert_ne!(
+        approved.code,
+        Some(0),
+        "approved after a denial: {approved:?}"
+    );
     let listed = kubectl.run(&["get", "csr", "mallory"]).unwrap();
     assert!(listed.stdout.contains("Denied"), "{listed:?}");
 }
@@ -72,11 +89,21 @@ fn a_signer_from_the_configuration_has_an_issuer_of_its_own() {
     let site = Site::start(&["--config", config.to_str().unwrap()]);
     let kubectl = site.kubectl();
     let object = kubernetes_request_for("laptop", "example.com/vpn", keys::p256_c());
-    let created = kubectl.run_with_input(&["create", "-f", "-"], &object.to_string()).unwrap();
+    let created = kubectl
+        .run_with_input(&["create", "-f", "-"], &object.to_string())
+        .unwrap();
     assert_eq!(created.code, Some(0), "{created:?}");
     let approved = kubectl.run(&["certificate", "approve", "laptop"]).unwrap();
     assert_eq!(approved.code, Some(0), "{approved:?}");
-    let read = kubectl.run(&["get", "csr", "laptop", "-o", "jsonpath={.status.certificate}"]).unwrap();
+    let read = kubectl
+        .run(&[
+            "get",
+            "csr",
+            "laptop",
+            "-o",
+            "jsonpath={.status.certificate}",
+        ])
+        .unwrap();
     let certificate = STANDARD.decode(read.stdout.trim()).unwrap();
     openssl_verify(&site, "example.com.vpn", &certificate, "laptop");
 }
@@ -87,13 +114,20 @@ fn what_the_signer_cannot_sign_fails_after_approval_and_says_why() {
     let kubectl = site.kubectl();
     let mut object = kubernetes_request("odd");
     object["spec"]["usages"] = serde_json::json!(["client auth", "cert sign"]);
-    kubectl.run_with_input(&["create", "-f", "-"], &object.to_string()).unwrap();
+    kubectl
+        .run_with_input(&["create", "-f", "-"], &object.to_string())
+        .unwrap();
     let approved = kubectl.run(&["certificate", "approve", "odd"]).unwrap();
     assert_eq!(approved.code, Some(0), "{approved:?}");
     let listed = kubectl.run(&["get", "csr", "odd"]).unwrap();
     assert!(listed.stdout.contains("Approved,Failed"), "{listed:?}");
     let shown = kubectl.run(&["get", "csr", "odd", "-o", "yaml"]).unwrap();
-    assert!(shown.stdout.contains("invalid usage for client certificate: cert sign"), "{shown:?}");
+    assert!(
+        shown
+            .stdout
+            .contains("invalid usage for client certificate: cert sign"),
+        "{shown:?}"
+    );
 }
 
 fn openssl_verify(site: &Site, issuer: &str, certificate: &[u8], name: &str) {
@@ -105,7 +139,10 @@ fn openssl_verify(site: &Site, issuer: &str, certificate: &[u8], name: &str) {
     let leaf = folder.join(format!("{name}.pem"));
     std::fs::write(&leaf, certificate).unwrap();
     let mut command = Command::new(Counterpart::Openssl.find().unwrap());
-    command.args(["verify", "-x509_strict", "-crl_check_all", "-CAfile"]).arg(&bundle).arg(&leaf);
+    command
+        .args(["verify", "-x509_strict", "-crl_check_all", "-CAfile"])
+        .arg(&bundle)
+        .arg(&leaf);
     let finished = run_with_deadline(command, Duration::from_secs(30)).unwrap();
     assert_eq!(finished.code, Some(0), "{finished:?}");
 }

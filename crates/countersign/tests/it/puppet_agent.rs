@@ -18,7 +18,10 @@ fn countersign(site: &Site, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(COUNTERSIGN);
     command.args(arguments).arg("--data").arg(site.data());
     let finished = run_with_deadline(command, Duration::from_secs(60)).unwrap();
-    (finished.code, format!("{}{}", finished.stdout, finished.stderr))
+    (
+        finished.code,
+        format!("{}{}", finished.stdout, finished.stderr),
+    )
 }
 
 /// `openssl verify` with every check of revocation: the chain a stranger would build.
@@ -28,9 +31,15 @@ fn openssl_verify(site: &Site, certificate: &Path) -> (bool, String) {
     text.extend(site.read("issuers/puppet/ca_crl.pem"));
     std::fs::write(&bundle, text).unwrap();
     let mut command = Command::new(Counterpart::Openssl.find().unwrap());
-    command.args(["verify", "-x509_strict", "-crl_check_all", "-CAfile"]).arg(&bundle).arg(certificate);
+    command
+        .args(["verify", "-x509_strict", "-crl_check_all", "-CAfile"])
+        .arg(&bundle)
+        .arg(certificate);
     let finished = run_with_deadline(command, Duration::from_secs(30)).unwrap();
-    (finished.code == Some(0), format!("{}{}", finished.stdout, finished.stderr))
+    (
+        finished.code == Some(0),
+        format!("{}{}", finished.stdout, finished.stderr),
+    )
 }
 
 #[test]
@@ -57,7 +66,10 @@ fn an_agent_waits_and_enrols_after_manual_signing() {
     }
     let (code, listed) = countersign(&site, &["ca", "list"]);
     assert_eq!(code, Some(0), "{listed}");
-    assert!(listed.contains("Requested Certificates:") && listed.contains("web02.example.com"), "{listed}");
+    assert!(
+        listed.contains("Requested Certificates:") && listed.contains("web02.example.com"),
+        "{listed}"
+    );
     let (code, said) = countersign(&site, &["ca", "sign", "--certname", "web02.example.com"]);
     assert_eq!(code, Some(0), "{said}");
     let finished = agent.bootstrap().unwrap();
@@ -84,7 +96,10 @@ fn revoked_stays_out() {
     )
     .unwrap();
     let refused = revoked.call("GET", "/puppet-ca/v1/certificate/ca", &[], b"");
-    assert!(refused.is_err(), "a revoked certificate was accepted: {refused:?}");
+    assert!(
+        refused.is_err(),
+        "a revoked certificate was accepted: {refused:?}"
+    );
 
     // ...a stranger finds it on the CRL...
     let (good, said) = openssl_verify(&site, &agent.certificate());
@@ -94,15 +109,27 @@ fn revoked_stays_out() {
     std::fs::remove_file(agent.crl()).unwrap();
     let verified = agent.bootstrap().unwrap();
     assert_ne!(verified.code, Some(0), "{verified:?}");
-    let again = PuppetAgent::new(&site.folder("again"), "localhost", site.puppet().port(), "web03.example.com").unwrap();
+    let again = PuppetAgent::new(
+        &site.folder("again"),
+        "localhost",
+        site.puppet().port(),
+        "web03.example.com",
+    )
+    .unwrap();
     let finished = again.bootstrap().unwrap();
-    assert_ne!(finished.code, Some(0), "a new key for a revoked name was signed: {finished:?}");
+    assert_ne!(
+        finished.code,
+        Some(0),
+        "a new key for a revoked name was signed: {finished:?}"
+    );
 }
 
 /// Puppet writes PKCS#1; the client wants PKCS#8.
 fn pkcs8(path: &Path) -> Vec<u8> {
     let mut command = Command::new(Counterpart::Openssl.find().unwrap());
-    command.args(["pkcs8", "-topk8", "-nocrypt", "-in"]).arg(path);
+    command
+        .args(["pkcs8", "-topk8", "-nocrypt", "-in"])
+        .arg(path);
     let finished = run_with_deadline(command, Duration::from_secs(30)).unwrap();
     assert_eq!(finished.code, Some(0), "{finished:?}");
     finished.stdout.into_bytes()

@@ -28,25 +28,45 @@ impl Site {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("data");
         let server = serve(&data, arguments);
-        Self { folder, data, server }
+        Self {
+            folder,
+            data,
+            server,
+        }
     }
 
     /// A server that was started by other means on `data`.
     pub(crate) fn around(data: PathBuf, server: ServerProcess) -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), data, server }
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            data,
+            server,
+        }
     }
 
     /// Ends the server in the worst way and starts it again.
     pub(crate) fn kill_and_restart(self, arguments: &[&str]) -> Self {
-        let Self { folder, data, mut server } = self;
+        let Self {
+            folder,
+            data,
+            mut server,
+        } = self;
         server.kill9();
         let server = serve(&data, arguments);
-        Self { folder, data, server }
+        Self {
+            folder,
+            data,
+            server,
+        }
     }
 
     /// Ends the server and keeps its data.
     pub(crate) fn into_folder(self) -> tempfile::TempDir {
-        let Self { folder, data: _, mut server } = self;
+        let Self {
+            folder,
+            data: _,
+            mut server,
+        } = self;
         server.stop().unwrap();
         folder
     }
@@ -67,7 +87,10 @@ impl Site {
     }
 
     pub(crate) fn kubernetes(&self) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], self.server.addresses.kubernetes_port().unwrap()))
+        SocketAddr::from((
+            [127, 0, 0, 1],
+            self.server.addresses.kubernetes_port().unwrap(),
+        ))
     }
 
     /// A client without a certificate at the Puppet door.
@@ -82,7 +105,10 @@ impl Site {
     }
 
     pub(crate) fn admin_pair(&self) -> (Vec<u8>, Vec<u8>) {
-        (self.read("admin/admin.pem"), self.read("admin/admin-key.pem"))
+        (
+            self.read("admin/admin.pem"),
+            self.read("admin/admin-key.pem"),
+        )
     }
 
     pub(crate) fn puppet_ca(&self) -> Vec<u8> {
@@ -104,13 +130,21 @@ impl Site {
     /// The administrator at the Kubernetes door, with the credentials of the kubeconfig.
     pub(crate) fn kubernetes_admin(&self) -> HttpsClient {
         let (certificate, key) = self.kubernetes_admin_pair();
-        HttpsClient::new(self.kubernetes(), &self.kubernetes_ca(), Some((&certificate, &key))).unwrap()
+        HttpsClient::new(
+            self.kubernetes(),
+            &self.kubernetes_ca(),
+            Some((&certificate, &key)),
+        )
+        .unwrap()
     }
 
     pub(crate) fn kubernetes_admin_pair(&self) -> (Vec<u8>, Vec<u8>) {
         let text = std::fs::read_to_string(self.kubeconfig()).unwrap();
         let field = |name: &str| {
-            let value = text.split(name).nth(1).unwrap_or_else(|| panic!("no {name} in the kubeconfig"));
+            let value = text
+                .split(name)
+                .nth(1)
+                .unwrap_or_else(|| panic!("no {name} in the kubeconfig"));
             let value = value.trim_start_matches(['"', ':', ' ']);
             let value = value.split(['"', '\n', ',', '}']).next().unwrap().trim();
             STANDARD.decode(value).unwrap()
@@ -126,7 +160,14 @@ impl Site {
 
 pub(crate) fn serve(data: &Path, arguments: &[&str]) -> ServerProcess {
     let data = data.to_str().unwrap();
-    let mut all = vec!["--data", data, "--listen", "127.0.0.1:0", "--kubernetes-listen", "127.0.0.1:0"];
+    let mut all = vec![
+        "--data",
+        data,
+        "--listen",
+        "127.0.0.1:0",
+        "--kubernetes-listen",
+        "127.0.0.1:0",
+    ];
     all.extend(["--hostname", "localhost"]);
     all.extend(arguments);
     ServerProcess::start(Path::new(COUNTERSIGN), &all).unwrap_or_else(|fault| panic!("{fault}"))
@@ -147,7 +188,9 @@ pub(crate) fn kubernetes_request(name: &str) -> Value {
 }
 
 pub(crate) fn kubernetes_request_for(name: &str, signer: &str, key: &Key) -> Value {
-    let pem = CsrBuilder::new(name).organization("developers").sign_pem(key);
+    let pem = CsrBuilder::new(name)
+        .organization("developers")
+        .sign_pem(key);
     json!({
         "apiVersion": "certificates.k8s.io/v1",
         "kind": "CertificateSigningRequest",

@@ -1,0 +1,309 @@
+//! What people do to a request that waits: approve it, deny it, delete it.
+
+use std::sync::Arc;
+
+use countersign_pki::{CheckedCsr, UnixTime};
+use countersign_policy::{
+    Approval, Evidence, Explanation, Outcome, PersonDecision, PersonVerdict, Request, Requester,
+    Verdict, decide,
+};
+
+use crate::engine::{Authority, Core};
+use crate::faults::{ActFault, Broken};
+use crate::issuance::Intended;
+use crate::model::{AuditEntry, Door, RequestRecord, RequestState, Revision};
+use crate::signing::{DraftFor, commit_broken};
+use crate::store::{Change, CommitFault, Past, Precondition, RequestUpdate, Write};
+
+/// A person's act on a request.
+#[derive(Clone, Debug)]
+pub struct Act {
+    /// The door.
+    pub door: Door,
+    /// The request's name there.
+    pub key: String,
+    /// Who acts.
+    pub actor: Requester,
+    /// The reason given.
+    pub reason: String,
+    /// The version the person saw; `None`: whatever it is now.
+    pub expected: Option<Revision>,
+    /// The door's data, if the act changes them.
+    pub attachment: Option<Vec<u8>>,
+    /// A lifetime in seconds that the person chose.
+    pub lifetime: Option<u64>,
+    /// What happens when the signer could never sign it.
+    pub on_unsignable: OnUnsignable,
+}
+
+/// What an approval does to a request that its signer could never sign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnUnsignable {
+    /// The approval is refused and nothing changes.
+    Refuse,
+    /// The approval is recorded, and the request marked as failed.
+    RecordFailure,
+}
+
+impl Authority {
+    /// A person approves a waiting request; it is signed before this returns.
+    pub async fn approve(&self, act: Act) -> Result<RequestRecord, ActFault> {
+        let core = Arc::clone(&self.core);
+        self.carry_through(async move { core.approve(act).await })
+            .await
+    }
+
+    /// A person denies a waiting request.
+    pub async fn deny(&self, act: Act) -> Result<RequestRecord, ActFault> {
+        let core = Arc::clone(&self.core);
+        self.carry_through(async move { core.deny(act).await })
+            .await
+    }
+
+    /// Forgets a request and frees its name. Its certificate, if any, stays in the ledger.
+    pub async fn delete(&self, act: Act) -> Result<RequestRecord, ActFault> {
+        let core = Arc::clone(&self.core);
+        self.carry_through(async move { core.delete(act).await })
+            .await
+    }
+
+    /// Changes a door's own data of a request, without deciding anything.
+    pub async fn attach(&self, act: Act) -> Result<RequestRecord, ActFault> {
+        let core = Arc::clone(&self.core);
+        self.carry_through(async move { core.attach(act).await })
+            .await
+    }
+}
+
+impl Core {
+    async fn approve(&self, act: Act) -> Result<RequestRecord, ActFault> {
+        let (record, explanation) = self.judged(&act, PersonVerdict::Approve).await?;
+        let csr = CheckedCsr::trusted_from_store(&record.csr_der).map_err(|source| {
+            Broken::StoredRequest {
+                id: record.id,
+                source,
+            }
+        })?;
+        let signer = self.signers.get(&record.signer);
+        let unsignable = signer.and_then(|signer| {
+            signer
+                .profile
+                .examine(&csr, &record.key, &record.wishes)
+                .err()
+        });
+        if let (Some(fault), OnUnsignable::Refuse) = (&unsignable, act.on_unsignable) {
+            return Err(ActFault::Unsignable {
+                key: act.key,
+                fault: fault.clone(),
+            });
+        }
+        let mut update = RequestUpdate {
+            state: RequestState::Approved,
+            explanation: Some(explanation.clone()),
+            attachment: act.attachment.clone(),
+            ..RequestUpdate::none(&record)
+        };
+        let mut audit = vec![act.audit("approve", &record, self.clock.now(), act.reason.clone())];
+        let draft = match (signer, unsignable) {
+            (Some(_), Some(fault)) => {
+                update.state = RequestState::Failed;
+                update.failure = Some(fault.to_string());
+                audit.push(act.audit("fail", &record, self.clock.now(), fault.to_string()));
+                None
+            }
+            (Some(signer), None) => {
+                let issuer = self.issuer(&signer.issuer)?;
+                let asked = act.lifetime.or(record.wishes.expiration_seconds);
+                let validity = signer
+                    .profile
+                    .validity(asked, self.clock.now(), issuer)
+                    .map_err(Broken::from)?;
+                let approval = Approval::from_recorded_decision(explanation);
+                let drafted = approval.map(|approval| {
+                    let of = DraftFor {
+                        id: record.id,
+                        csr: &csr,
+                        key: &record.key,
+                        wishes: &record.wishes,
+                        validity,
+                    };
+                    self.draft(approval, signer, of)
+                });
+                drafted.transpose()?
+            }
+            (None, _) => None,
+        };
+        let flight = draft.as_ref().map(|draft| self.in_flight(draft));
+        let mut writes = vec![Write::UpdateRequest(update)];
+        writes.extend(
+            draft
+                .iter()
+                .map(|draft| Write::Intend(draft.intent().clone())),
+        );
+        self.commit_act(&act, &record, writes, audit).await?;
+        if let Some(draft) = draft {
+            self.complete(Intended::after_durable_commit(draft), record.retained)
+                .await?;
+        }
+        drop(flight);
+        self.reread(&record).await
+    }
+
+    async fn deny(&self, act: Act) -> Result<RequestRecord, ActFault> {
+        let (record, explanation) = self.judged(&act, PersonVerdict::Deny).await?;
+        let update = RequestUpdate {
+            state: RequestState::Denied,
+            explanation: Some(explanation),
+            attachment: act.attachment.clone(),
+            ..RequestUpdate::none(&record)
+        };
+        let audit = vec![act.audit("deny", &record, self.clock.now(), act.reason.clone())];
+        self.commit_act(&act, &record, vec![Write::UpdateRequest(update)], audit)
+            .await?;
+        self.reread(&record).await
+    }
+
+    async fn delete(&self, act: Act) -> Result<RequestRecord, ActFault> {
+        let record = self.find(&act).await?;
+        let audit = vec![act.audit("delete", &record, self.clock.now(), act.reason.clone())];
+        self.commit_act(&act, &record, vec![Write::DeleteRequest(record.id)], audit)
+            .await?;
+        Ok(record)
+    }
+
+    async fn attach(&self, act: Act) -> Result<RequestRecord, ActFault> {
+        let record = self.find(&act).await?;
+        let update = RequestUpdate {
+            attachment: act.attachment.clone(),
+            ..RequestUpdate::none(&record)
+        };
+        self.commit_act(
+            &act,
+            &record,
+            vec![Write::UpdateRequest(update)],
+            Vec::new(),
+        )
+        .await?;
+        self.reread(&record).await
+    }
+
+    /// The waiting request of an act, and what a person's word on it comes to.
+    async fn judged(
+        &self,
+        act: &Act,
+        verdict: PersonVerdict,
+    ) -> Result<(RequestRecord, Explanation), ActFault> {
+        let record = self.find(act).await?;
+        if record.state != RequestState::Pending {
+            return Err(ActFault::AlreadyDecided {
+                key: act.key.clone(),
+                state: record.state,
+            });
+        }
+        let csr = CheckedCsr::trusted_from_store(&record.csr_der).map_err(|source| {
+            Broken::StoredRequest {
+                id: record.id,
+                source,
+            }
+        })?;
+        let now = self.clock.now();
+        let decision = PersonDecision {
+            verdict,
+            actor: act.actor.clone(),
+            at: now,
+            reason: act.reason.clone(),
+        };
+        let request = Request {
+            csr: &csr,
+            key: &record.key,
+            door: record.door.as_str(),
+            signer: &record.signer,
+            requester: &record.requester,
+            wishes: &record.wishes,
+            at: record.created,
+        };
+        let evidence = Evidence::none().with_person(Some(decision));
+        match decide(&self.policy.load(), &request, &evidence, now) {
+            Outcome::Done(Verdict::Approve(approval)) => {
+                Ok((record, approval.explanation().clone()))
+            }
+            Outcome::Done(Verdict::Deny(explanation) | Verdict::Pending(explanation)) => {
+                Ok((record, explanation))
+            }
+            Outcome::Need(_) => Err(Broken::Contended.into()),
+        }
+    }
+
+    async fn find(&self, act: &Act) -> Result<RequestRecord, ActFault> {
+        let found = self
+            .store
+            .request_at(&act.door, &act.key, Past::Ignore)
+            .await
+            .map_err(Broken::from)?;
+        let record = found.ok_or_else(|| ActFault::NotFound {
+            door: act.door.to_string(),
+            key: act.key.clone(),
+        })?;
+        match act.expected {
+            Some(version) if version != record.version => Err(ActFault::Conflict {
+                key: act.key.clone(),
+            }),
+            Some(_) | None => Ok(record),
+        }
+    }
+
+    async fn commit_act(
+        &self,
+        act: &Act,
+        record: &RequestRecord,
+        writes: Vec<Write>,
+        audit: Vec<AuditEntry>,
+    ) -> Result<Revision, ActFault> {
+        let preconditions = vec![Precondition::RequestAt {
+            id: record.id,
+            version: record.version,
+        }];
+        match self
+            .store
+            .commit(Change {
+                preconditions,
+                writes,
+                audit,
+            })
+            .await
+        {
+            Ok(committed) => Ok(committed.revision),
+            Err(CommitFault::Conflict { .. }) => Err(ActFault::Conflict {
+                key: act.key.clone(),
+            }),
+            Err(other) => Err(commit_broken(other).into()),
+        }
+    }
+
+    async fn reread(&self, record: &RequestRecord) -> Result<RequestRecord, ActFault> {
+        let found = self.store.request(record.id).await.map_err(Broken::from)?;
+        found.ok_or_else(|| ActFault::NotFound {
+            door: record.door.to_string(),
+            key: record.key.clone(),
+        })
+    }
+}
+
+impl Act {
+    fn audit(
+        &self,
+        action: &'static str,
+        record: &RequestRecord,
+        at: UnixTime,
+        detail: String,
+    ) -> AuditEntry {
+        AuditEntry {
+            at,
+            actor: self.actor.clone(),
+            action: action.into(),
+            subject: format!("{}/{}", record.door, record.key),
+            request: Some(record.id.to_string()),
+            detail,
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! From an approval to a certificate on record: draft, signature, record.
+
+use countersign_pki::CheckedCsr;
+use countersign_policy::{Approval, Requester, Wishes};
+
+use crate::engine::{Authority, Core};
+use crate::faults::Broken;
+use crate::issuance::{Draft, Intended, Issued};
+use crate::model::{AuditEntry, RequestId, RequestState, Revision};
+use crate::profile::{Drafting, Validity};
+use crate::signer::Signer;
+use crate::store::{Change, CommitFault, Precondition, RequestUpdate, Write};
+
+/// What a draft is made from.
+pub(crate) struct DraftFor<'a> {
+    pub(crate) id: RequestId,
+    pub(crate) csr: &'a CheckedCsr,
+    pub(crate) key: &'a str,
+    pub(crate) wishes: &'a Wishes,
+    pub(crate) validity: Validity,
+}
+
+impl Authority {
+    /// Runs in a task of its own, so that a client who hangs up cannot stop it between its commits.
+    pub(crate) async fn carry_through<T, E>(
+        &self,
+        work: impl Future<Output = Result<T, E>> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<Broken> + Send + 'static,
+    {
+        tokio::spawn(work)
+            .await
+            .unwrap_or_else(|_| Err(Broken::ShuttingDown.into()))
+    }
+}
+
+impl Core {
+    pub(crate) fn draft(
+        &self,
+        approval: Approval,
+        signer: &Signer,
+        of: DraftFor<'_>,
+    ) -> Result<Draft, Broken> {
+        let issuer = self.issuer(&signer.issuer)?;
+        let drafting = Drafting {
+            request: of.id,
+            csr: of.csr,
+            key: of.key,
+            wishes: of.wishes,
+            signer: &signer.name,
+            issuer,
+            serial: self.new_serial()?,
+            validity: of.validity,
+            owner: self.owner.clone(),
+            lease_until: self.clock.now().plus_seconds(self.limits.lease_seconds),
+        };
+        Ok(signer.profile.draft(approval, drafting)?)
+    }
+
+    /// Signs what is intended and puts it on record. On failure the intent stays open for recovery.
+    pub(crate) async fn complete(
+        &self,
+        intended: Intended,
+        retained: bool,
+    ) -> Result<(Issued, Revision), Broken> {
+        let intent = intended.intent();
+        let (issuer, serial, request) = (intent.issuer.clone(), intent.serial, intent.request);
+        let signature = self.sign(&issuer, intended.to_be_signed()).await?;
+        let sealed = intended.seal(&signature)?;
+        let update = RequestUpdate {
+            certificate: Some((issuer.clone(), serial)),
+            ..RequestUpdate::to_state(request, RequestState::Issued, retained)
+        };
+        let audit = AuditEntry {
+            at: self.clock.now(),
+            actor: Requester::authority(),
+            action: "issue".into(),
+            subject: format!("{issuer}/{serial}"),
+            request: Some(request.to_string()),
+            detail: sealed.intent().name.clone(),
+        };
+        let change = Change {
+            preconditions: vec![
+                Precondition::IntentOpen {
+                    issuer,
+                    serial,
+                    owner: Some(self.owner.clone()),
+                },
+                Precondition::RequestExists { id: request },
+            ],
+            writes: vec![sealed.record(), Write::UpdateRequest(update)],
+            audit: vec![audit],
+        };
+        match self.store.commit(change).await {
+            Ok(committed) => Ok((Issued::after_durable_commit(sealed), committed.revision)),
+            Err(fault) => Err(commit_broken(fault)),
+        }
+    }
+}
+
+/// A commit fault that the caller cannot act upon.
+pub(crate) fn commit_broken(fault: CommitFault) -> Broken {
+    match fault {
+        CommitFault::Store(fault) => fault.into(),
+        // A random serial of 127 bits that is taken, or an intent that somebody voided: try again.
+        CommitFault::DuplicateSerial { .. } | CommitFault::Conflict { .. } => Broken::Contended,
+    }
+}
+
+/// How often a change is tried anew when others were faster.
+pub(crate) const MAX_TRIES: usize = 8;

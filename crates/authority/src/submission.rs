@@ -1,0 +1,376 @@
+//! A request arrives: examined, decided, stored and, if a rule approves it, signed.
+
+use std::fmt;
+use std::sync::Arc;
+
+use countersign_pki::{CheckedCsr, UnixTime};
+use countersign_policy::{
+    Approval, Deciding, Effect, Evidence, Explanation, Finding, Outcome, PersonDecision, Policy,
+    Query, Request, Requester, SignerName, Step, Verdict, Wishes, decide,
+};
+
+use crate::engine::{Authority, Core};
+use crate::faults::{Broken, SubmitFault};
+use crate::issuance::{Draft, Intended, Issued};
+use crate::model::{AuditEntry, Door, RequestId, RequestRecord, RequestState, Revision};
+use crate::profile::ProfileFault;
+use crate::signer::Signer;
+use crate::signing::{DraftFor, MAX_TRIES, commit_broken};
+use crate::store::{Change, CommitFault, Past, Precondition, RequestUpdate, Write};
+
+/// A request as a door hands it over.
+#[derive(Debug)]
+pub struct Submission {
+    /// The door.
+    pub door: Door,
+    /// Its name there.
+    pub key: String,
+    /// The verified message.
+    pub csr: CheckedCsr,
+    /// The signer asked for; one that is not ours is recorded, and never signed here.
+    pub signer: SignerName,
+    /// Who sent it.
+    pub requester: Requester,
+    /// What it asks for beside the message.
+    pub wishes: Wishes,
+    /// Whether it keeps its name once issued.
+    pub retained: bool,
+    /// The door's own data.
+    pub attachment: Vec<u8>,
+    /// A decision that comes with it (an administrator enrolling somebody).
+    pub decision: Option<PersonDecision>,
+}
+
+/// What became of a submission.
+#[derive(Debug)]
+pub struct Submitted {
+    /// Its identity.
+    pub id: RequestId,
+    /// Where it stands.
+    pub state: RequestState,
+    /// Its version.
+    pub version: Revision,
+    /// Its certificate, if it was issued at once.
+    pub issued: Option<Issued>,
+    /// Why its signer could never sign it; it is stored all the same.
+    pub unsignable: Option<ProfileFault>,
+    /// Whether rules decide for this signer, or only people.
+    pub automatic: bool,
+}
+
+/// What occupies a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Duplicate {
+    /// A request that waits, or is being signed.
+    Requested,
+    /// A certificate.
+    Signed,
+    /// A revoked certificate.
+    Revoked,
+}
+
+impl fmt::Display for Duplicate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Requested => "requested",
+            Self::Signed => "signed",
+            Self::Revoked => "revoked",
+        })
+    }
+}
+
+impl Authority {
+    /// Takes a request: examined, decided, recorded and, if a rule approved it, signed. When this
+    /// returns, what it says is durable.
+    pub async fn submit(&self, submission: Submission) -> Result<Submitted, SubmitFault> {
+        let core = Arc::clone(&self.core);
+        self.carry_through(async move { core.submit(submission).await })
+            .await
+    }
+}
+
+impl Core {
+    async fn submit(&self, submission: Submission) -> Result<Submitted, SubmitFault> {
+        let now = self.clock.now();
+        let id = self.new_request_id(now)?;
+        let policy = self.policy.load_full();
+        let signer = self.signers.get(&submission.signer);
+        let automatic = policy.is_automatic_for(&submission.signer);
+
+        let unsignable = signer.and_then(|signer| {
+            signer
+                .profile
+                .examine(&submission.csr, &submission.key, &submission.wishes)
+                .err()
+        });
+        let verdict = match &unsignable {
+            Some(fault) => Verdict::Pending(unsignable_explanation(fault, &policy, now)),
+            None => {
+                let evidence = Evidence::none().with_person(submission.decision.clone());
+                self.decide(&policy, &submission, evidence, now)
+            }
+        };
+        let failure = unsignable.as_ref().map(ToString::to_string);
+
+        let (state, explanation, approval) = match verdict {
+            Verdict::Approve(approval) => (
+                RequestState::Approved,
+                approval.explanation().clone(),
+                Some(approval),
+            ),
+            Verdict::Deny(explanation) => (RequestState::Denied, explanation, None),
+            Verdict::Pending(explanation) => (RequestState::Pending, explanation, None),
+        };
+        let mut stored = Stored {
+            submission,
+            id,
+            state,
+            explanation,
+            failure,
+            now,
+        };
+        match (approval, signer) {
+            (Some(approval), Some(signer)) => {
+                let issued = self.submit_approved(&mut stored, approval, signer).await?;
+                let version = issued.1;
+                Ok(Submitted {
+                    id,
+                    state: RequestState::Issued,
+                    version,
+                    issued: Some(issued.0),
+                    unsignable: None,
+                    automatic,
+                })
+            }
+            (Some(_) | None, _) => {
+                let version = self.insert(&mut stored, signer, None).await?;
+                Ok(Submitted {
+                    id,
+                    state,
+                    version,
+                    issued: None,
+                    unsignable,
+                    automatic,
+                })
+            }
+        }
+    }
+
+    /// Asks the policy, fetching what it needs until it knows enough.
+    fn decide(
+        &self,
+        policy: &Policy,
+        submission: &Submission,
+        mut evidence: Evidence,
+        now: UnixTime,
+    ) -> Verdict {
+        loop {
+            let request = Request {
+                csr: &submission.csr,
+                key: &submission.key,
+                door: submission.door.as_str(),
+                signer: &submission.signer,
+                requester: &submission.requester,
+                wishes: &submission.wishes,
+                at: now,
+            };
+            match decide(policy, &request, &evidence, now) {
+                Outcome::Done(verdict) => return verdict,
+                Outcome::Need(queries) => {
+                    for query in queries {
+                        match query {
+                            // A request that is only now arriving has been seen by nobody.
+                            Query::Person => evidence = evidence.with_person(None),
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    async fn submit_approved(
+        &self,
+        stored: &mut Stored,
+        approval: Approval,
+        signer: &Signer,
+    ) -> Result<(Issued, Revision), SubmitFault> {
+        let issuer = self.issuer(&signer.issuer)?;
+        let asked = stored.submission.wishes.expiration_seconds;
+        let validity = signer
+            .profile
+            .validity(asked, stored.now, issuer)
+            .map_err(Broken::from)?;
+        let draft = self.draft(
+            approval,
+            signer,
+            DraftFor {
+                id: stored.id,
+                csr: &stored.submission.csr,
+                key: &stored.submission.key,
+                wishes: &stored.submission.wishes,
+                validity,
+            },
+        )?;
+        let flight = self.in_flight(&draft);
+        self.insert(stored, Some(signer), Some(&draft)).await?;
+        let completed = self
+            .complete(
+                Intended::after_durable_commit(draft),
+                stored.submission.retained,
+            )
+            .await?;
+        drop(flight);
+        Ok(completed)
+    }
+
+    /// Stores a new request, with its intent if it has one. Finds out what is in the way on conflict.
+    async fn insert(
+        &self,
+        stored: &mut Stored,
+        signer: Option<&Signer>,
+        draft: Option<&Draft>,
+    ) -> Result<Revision, SubmitFault> {
+        let mut replaces: Option<RequestRecord> = None;
+        for _ in 0..MAX_TRIES {
+            let change = stored.change(signer, draft, replaces.as_ref());
+            match self.store.commit(change).await {
+                Ok(committed) => return Ok(committed.revision),
+                Err(CommitFault::Conflict { .. }) => {}
+                Err(other) => return Err(commit_broken(other).into()),
+            }
+            replaces = self.what_is_in_the_way(stored, signer).await?;
+        }
+        Err(Broken::Contended.into())
+    }
+
+    /// The denied request of another key that a new one may replace; an error for anything else.
+    async fn what_is_in_the_way(
+        &self,
+        stored: &Stored,
+        signer: Option<&Signer>,
+    ) -> Result<Option<RequestRecord>, SubmitFault> {
+        let key = stored.submission.key.clone();
+        let live = self
+            .store
+            .request_at(&stored.submission.door, &key, Past::Ignore);
+        if let Some(record) = live.await.map_err(Broken::from)? {
+            if record.state != RequestState::Denied {
+                return Err(SubmitFault::Duplicate {
+                    key,
+                    duplicate: Duplicate::Requested,
+                });
+            }
+            // A person's denial holds for the name and key it was given for.
+            if record.key_fingerprint == stored.submission.csr.key_fingerprint() || record.retained
+            {
+                return Err(SubmitFault::Denied { key, id: record.id });
+            }
+            return Ok(Some(record));
+        }
+        let Some(signer) = signer.filter(|signer| signer.one_certificate_per_name) else {
+            return Ok(None);
+        };
+        let newest = self.store.newest_certificate(&signer.issuer, &key);
+        let duplicate = match newest.await.map_err(Broken::from)? {
+            Some(entry) if entry.revoked.is_some() => Duplicate::Revoked,
+            Some(_) => Duplicate::Signed,
+            None => Duplicate::Requested,
+        };
+        Err(SubmitFault::Duplicate { key, duplicate })
+    }
+}
+
+/// A submission on its way into the store.
+struct Stored {
+    submission: Submission,
+    id: RequestId,
+    state: RequestState,
+    explanation: Explanation,
+    failure: Option<String>,
+    now: UnixTime,
+}
+
+impl Stored {
+    fn change(
+        &self,
+        signer: Option<&Signer>,
+        draft: Option<&Draft>,
+        replaces: Option<&RequestRecord>,
+    ) -> Change {
+        let s = &self.submission;
+        let mut change = Change::default();
+        match replaces {
+            None => change.preconditions.push(Precondition::KeyFree {
+                door: s.door.clone(),
+                key: s.key.clone(),
+            }),
+            Some(old) => {
+                change.preconditions.push(Precondition::RequestAt {
+                    id: old.id,
+                    version: old.version,
+                });
+                let released = RequestUpdate {
+                    live: false,
+                    ..RequestUpdate::none(old)
+                };
+                change.writes.push(Write::UpdateRequest(released));
+            }
+        }
+        if let Some(signer) = signer.filter(|signer| signer.one_certificate_per_name) {
+            change.preconditions.push(Precondition::NewestCertificate {
+                issuer: signer.issuer.clone(),
+                name: s.key.clone(),
+                serial: None,
+            });
+        }
+        change.writes.push(Write::InsertRequest(RequestRecord {
+            id: self.id,
+            door: s.door.clone(),
+            key: s.key.clone(),
+            // A denial by rule occupies no name: the next request is decided anew.
+            live: self.state != RequestState::Denied || s.retained,
+            retained: s.retained,
+            version: Revision::default(),
+            state: self.state,
+            signer: s.signer.clone(),
+            csr_der: s.csr.der().to_vec(),
+            key_fingerprint: s.csr.key_fingerprint(),
+            requester: s.requester.clone(),
+            wishes: s.wishes.clone(),
+            created: self.now,
+            explanation: self.explanation.clone(),
+            failure: self.failure.clone(),
+            certificate: None,
+            attachment: s.attachment.clone(),
+        }));
+        change.writes.extend(
+            draft
+                .iter()
+                .map(|draft| Write::Intend(draft.intent().clone())),
+        );
+        change.audit.push(AuditEntry {
+            at: self.now,
+            actor: s.requester.clone(),
+            action: "request".into(),
+            subject: format!("{}/{}", s.door, s.key),
+            request: Some(self.id.to_string()),
+            detail: self.explanation.to_string(),
+        });
+        change
+    }
+}
+
+fn unsignable_explanation(fault: &ProfileFault, policy: &Policy, now: UnixTime) -> Explanation {
+    Explanation {
+        effect: Effect::Pending,
+        by: Some(Deciding::Profile),
+        at: now,
+        generation: policy.generation,
+        steps: vec![Step {
+            rule: "profile".to_owned(),
+            kind: "profile".to_owned(),
+            finding: Finding::Mismatch,
+            reason: fault.to_string(),
+        }],
+    }
+}
