@@ -8,6 +8,8 @@ use countersign_policy::{
     Verdict, decide,
 };
 
+use tracing::info;
+
 use crate::engine::{Authority, Core};
 use crate::faults::{ActFault, Broken};
 use crate::issuance::Intended;
@@ -263,16 +265,20 @@ impl Core {
             id: record.id,
             version: record.version,
         }];
-        match self
-            .store
-            .commit(Change {
-                preconditions,
-                writes,
-                audit,
-            })
-            .await
-        {
-            Ok(committed) => Ok(committed.revision),
+        let action = audit.first().map(|entry| entry.action.clone());
+        let change = Change {
+            preconditions,
+            writes,
+            audit,
+        };
+        match self.store.commit(change).await {
+            Ok(committed) => {
+                if let Some(action) = action {
+                    let (door, actor) = (&record.door, &act.actor);
+                    info!(%door, name = ?record.key, request = %record.id, %actor, %action, "decided");
+                }
+                Ok(committed.revision)
+            }
             Err(CommitFault::Conflict { .. }) => Err(ActFault::Conflict {
                 key: act.key.clone(),
             }),

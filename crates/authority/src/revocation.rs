@@ -9,6 +9,7 @@ use countersign_pki::{
 };
 use countersign_policy::Requester;
 use tokio::sync::{Mutex, watch};
+use tracing::info;
 
 use crate::engine::{Authority, Core};
 use crate::faults::{Broken, RevokeFault};
@@ -123,14 +124,16 @@ impl Authority {
     pub async fn refresh_crls(&self) -> Result<(), Broken> {
         let now = self.now();
         for (issuer, revocations) in &self.core.revocations {
+            let covers = *revocations.revoking.lock().await;
             let due = revocations.published.load().as_ref().is_none_or(|crl| {
-                crl.record
-                    .this_update
-                    .plus_seconds(self.core.limits.crl_refresh_seconds)
-                    <= now
+                crl.record.covers < covers
+                    || crl
+                        .record
+                        .this_update
+                        .plus_seconds(self.core.limits.crl_refresh_seconds)
+                        <= now
             });
             if due {
-                let covers = *revocations.revoking.lock().await;
                 self.core
                     .publish_crl(issuer, covers, Publish::Always)
                     .await?;
@@ -168,6 +171,9 @@ impl Core {
                 })
                 .collect();
             if fresh.is_empty() {
+                // Revoked before; but its CRL may have failed then.
+                let covers = *covers;
+                self.publish_crl(issuer, covers, Publish::IfBehind).await?;
                 return Ok(0);
             }
             let audit = fresh.iter().map(|one| AuditEntry {
@@ -187,6 +193,9 @@ impl Core {
                 Ok(committed) => {
                     *covers = committed.revision;
                     let count = fresh.len();
+                    for one in &fresh {
+                        info!(%issuer, serial = %one.serial, %actor, target = %target, "revoked");
+                    }
                     revocations.add(fresh);
                     drop(covers);
                     self.publish_crl(issuer, committed.revision, Publish::IfBehind)
@@ -258,7 +267,10 @@ impl Core {
                 .index
                 .write()
                 .unwrap_or_else(PoisonError::into_inner) = index;
-            if let Some(record) = on_record {
+            if let Some(mut record) = on_record {
+                if complete {
+                    record.covers = revision;
+                }
                 revocations.publish(record);
             }
             if !complete {

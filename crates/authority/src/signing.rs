@@ -3,6 +3,8 @@
 use countersign_pki::CheckedCsr;
 use countersign_policy::{Approval, Requester, Wishes};
 
+use tracing::info;
+
 use crate::engine::{Authority, Core};
 use crate::faults::Broken;
 use crate::issuance::{Draft, Intended, Issued};
@@ -94,7 +96,15 @@ impl Core {
             audit: vec![audit],
         };
         match self.store.commit(change).await {
-            Ok(committed) => Ok((Issued::after_durable_commit(sealed), committed.revision)),
+            Ok(committed) => {
+                let issued = Issued::after_durable_commit(sealed);
+                let intent = issued.intent();
+                info!(
+                    issuer = %intent.issuer, serial = %intent.serial, signer = %intent.signer,
+                    name = ?intent.name, request = %request, "issued"
+                );
+                Ok((issued, committed.revision))
+            }
             Err(fault) => Err(commit_broken(fault)),
         }
     }

@@ -9,6 +9,8 @@ use countersign_policy::{
     Query, Request, Requester, SignerName, Step, Verdict, Wishes, decide,
 };
 
+use tracing::info;
+
 use crate::engine::{Authority, Core};
 use crate::faults::{Broken, SubmitFault};
 use crate::issuance::{Draft, Intended, Issued};
@@ -144,6 +146,8 @@ impl Core {
             }
             (Some(_) | None, _) => {
                 let version = self.insert(&mut stored, signer, None).await?;
+                let s = &stored.submission;
+                info!(door = %s.door, name = ?s.key, request = %id, state = state.word(), "stored");
                 Ok(Submitted {
                     id,
                     state,

@@ -47,9 +47,15 @@ impl Addresses {
     fn read(ready: &str) -> Self {
         let value = |name: &str| {
             let mut words = ready.split_whitespace();
-            words.find_map(|word| word.strip_prefix(name)).unwrap_or_default().to_owned()
+            words
+                .find_map(|word| word.strip_prefix(name))
+                .unwrap_or_default()
+                .to_owned()
         };
-        Self { puppet: value("puppet="), kubernetes: value("kubernetes=") }
+        Self {
+            puppet: value("puppet="),
+            kubernetes: value("kubernetes="),
+        }
     }
 }
 
@@ -78,15 +84,24 @@ impl ServerProcess {
     /// Runs `<binary> serve <arguments>` and waits until it is ready. The environment's own settings do not reach it.
     pub fn start(binary: &Path, arguments: &[&str]) -> Result<Self, ServerFault> {
         let mut command = Command::new(binary);
-        command.arg("serve").args(arguments).env_remove("COUNTERSIGN_DATA").env_remove("RUST_LOG");
+        command
+            .arg("serve")
+            .args(arguments)
+            .env_remove("COUNTERSIGN_DATA")
+            .env_remove("RUST_LOG");
         Self::start_command(command)
     }
 
     /// As [`ServerProcess::start`], with a command of the caller's making.
     pub fn start_command(mut command: Command) -> Result<Self, ServerFault> {
         let program = command.get_program().to_string_lossy().into_owned();
-        let pipes = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = pipes.spawn().map_err(|source| ServerFault::Start { program, source })?;
+        let pipes = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = pipes
+            .spawn()
+            .map_err(|source| ServerFault::Start { program, source })?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let pid = Pid::from_child(&child);
         let log = Arc::new(Mutex::new(String::new()));
@@ -115,7 +130,10 @@ impl ServerProcess {
                     Some(status) => status.to_string(),
                     None => "still running".to_owned(),
                 };
-                Err(ServerFault::NotReady { outcome, said: format!("{greeting}{}", server.log()) })
+                Err(ServerFault::NotReady {
+                    outcome,
+                    said: format!("{greeting}{}", server.log()),
+                })
             }
         }
     }
@@ -127,7 +145,10 @@ impl ServerProcess {
 
     /// What it has logged so far.
     pub fn log(&self) -> String {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.log
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Asks it to end and waits; `None` if it does not.
@@ -179,7 +200,12 @@ impl Drop for ServerProcess {
 /// For assertion messages: where it listens and what it logged.
 impl fmt::Display for ServerProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}\n--- log\n{}", self.addresses, self.log().trim_end())
+        write!(
+            f,
+            "{:?}\n--- log\n{}",
+            self.addresses,
+            self.log().trim_end()
+        )
     }
 }
 
@@ -194,7 +220,9 @@ fn lines_until_ready(lines: &Receiver<String>) -> Result<(String, String), Strin
                 greeting.push_str(&line);
                 greeting.push('\n');
             }
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return Err(greeting),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                return Err(greeting);
+            }
         }
     }
 }
@@ -212,7 +240,9 @@ fn collect(stderr: Option<ChildStderr>, log: &Mutex<String>) {
     let Some(mut stderr) = stderr else { return };
     let mut buffer = [0; 4096];
     while let Ok(count) = stderr.read(&mut buffer) {
-        let Some(bytes) = buffer.get(..count).filter(|bytes| !bytes.is_empty()) else { return };
+        let Some(bytes) = buffer.get(..count).filter(|bytes| !bytes.is_empty()) else {
+            return;
+        };
         let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
         if log.len() < MAX_LOG {
             log.push_str(&String::from_utf8_lossy(bytes));
@@ -244,7 +274,13 @@ mod tests {
         let script = "echo hello; echo log >&2; echo 'ready puppet=https://127.0.0.1:8140 kubernetes=https://[::1]:81'; exec sleep 600";
         let mut server = shell(script).unwrap();
         assert_eq!(server.greeting, "hello\n");
-        assert_eq!((server.addresses.puppet_port(), server.addresses.kubernetes_port()), (Some(8140), Some(81)));
+        assert_eq!(
+            (
+                server.addresses.puppet_port(),
+                server.addresses.kubernetes_port()
+            ),
+            (Some(8140), Some(81))
+        );
         server.kill9();
         assert_eq!(server.wait(Duration::ZERO).unwrap().code(), None);
     }

@@ -98,3 +98,57 @@ async fn a_key_that_fails_or_lies_costs_a_serial_and_nothing_else() {
         assert_eq!(authority.recover().await.unwrap(), 0, "{name}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crl_that_failed_is_published_by_the_next_call() {
+    let folder = tempfile::tempdir().unwrap();
+    world::prepare(folder.path()).await;
+    let keys = Arc::new(Faulty {
+        keys: world::keys(folder.path()),
+        fails: AtomicBool::new(false),
+        lies: AtomicBool::new(false),
+    });
+    let store = Arc::new(world::store(folder.path()));
+    let authority =
+        world::authority(folder.path(), store, keys.clone(), TestClock::new(), true).await;
+    let listed = || {
+        let crl = authority.crl(&issuer_id()).unwrap();
+        countersign_pki::Crl::parse(&crl.record.der)
+            .unwrap()
+            .entries()
+            .len()
+    };
+    let reason = countersign_pki::RevocationReason::KeyCompromise;
+    let actor = world::act("x").actor;
+    for (round, name) in ["first", "second"].into_iter().enumerate() {
+        let issued = authority
+            .submit(submission(name))
+            .await
+            .unwrap()
+            .issued
+            .unwrap();
+        keys.fails.store(true, Ordering::SeqCst);
+        let failed = authority
+            .revoke_name(&issuer_id(), name, reason, &actor)
+            .await;
+        assert!(failed.is_err(), "an incomplete CRL was acknowledged");
+        assert!(
+            authority.is_revoked(&issuer_id(), &issued.intent().serial),
+            "it is revoked all the same"
+        );
+        assert_eq!(listed(), round);
+        keys.fails.store(false, Ordering::SeqCst);
+        if round == 0 {
+            assert_eq!(
+                authority
+                    .revoke_name(&issuer_id(), name, reason, &actor)
+                    .await
+                    .unwrap(),
+                0
+            );
+        } else {
+            authority.refresh_crls().await.unwrap();
+        }
+        assert_eq!(listed(), round + 1);
+    }
+}

@@ -51,7 +51,7 @@ enum Choice {
     Names(Vec<String>),
 }
 
-/// A certificate status, as far as it is shown; the whole of it is kept as the server wrote it.
+/// A certificate status, as far as it is shown.
 #[derive(Debug, Deserialize)]
 struct Status {
     name: String,
@@ -65,12 +65,15 @@ struct Status {
     authorization_extensions: BTreeMap<String, Value>,
 }
 
+/// What is shown of a status, and all of it as the server wrote it.
+type Entry = (Status, Box<RawValue>);
+
 /// The entries of a listing, in three groups, and the names that are in none.
 #[derive(Default)]
 struct Groups {
-    requested: Vec<(Status, Box<RawValue>)>,
-    signed: Vec<(Status, Box<RawValue>)>,
-    revoked: Vec<(Status, Box<RawValue>)>,
+    requested: Vec<Entry>,
+    signed: Vec<Entry>,
+    revoked: Vec<Entry>,
     missing: Vec<String>,
 }
 
@@ -122,7 +125,7 @@ impl Groups {
         Ok(groups)
     }
 
-    fn by_title(&self) -> [(&'static str, &'static str, &Vec<(Status, Box<RawValue>)>); 3] {
+    fn by_title(&self) -> [(&'static str, &'static str, &[Entry]); 3] {
         [
             ("Requested", "requested", &self.requested),
             ("Signed", "signed", &self.signed),

@@ -70,7 +70,8 @@ impl FromStr for Span {
 impl fmt::Display for Span {
     /// In the largest unit that leaves no rest.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whole = |(_, seconds): &&(char, u64)| self.0 >= *seconds && self.0 % seconds == 0;
+        let whole =
+            |(_, seconds): &&(char, u64)| self.0 >= *seconds && self.0.is_multiple_of(*seconds);
         match UNITS.iter().find(whole) {
             Some((letter, seconds)) => write!(f, "{}{letter}", self.0 / seconds),
             None => write!(f, "{}s", self.0),

@@ -11,6 +11,7 @@ mod crash;
 mod disk;
 mod first_start;
 mod installation;
+mod invariants;
 mod kubectl;
 mod puppet_agent;
 mod site;

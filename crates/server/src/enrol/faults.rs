@@ -145,3 +145,27 @@ impl From<RevokeFault> for Refusal {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_pass_is_worth_another_try_and_what_may_not_is_not() {
+        for (fault, status) in [
+            (Broken::Store(StoreFault::Full), 503),
+            (Broken::Store(StoreFault::Stopped), 503),
+            (Broken::Contended, 503),
+            (Broken::Store(StoreFault::Corrupt { what: "request" }), 500),
+        ] {
+            let text = fault.to_string();
+            let response = Refusal::from(fault).into_response();
+            assert_eq!(response.status().as_u16(), status, "{text}");
+            assert_eq!(
+                response.headers().contains_key(RETRY_AFTER),
+                status == 503,
+                "{text}"
+            );
+        }
+    }
+}

@@ -133,3 +133,53 @@ fn extra_names(certname: &str, names: &[AltName]) -> String {
     let texts: Vec<String> = ordered.map(AltName::to_puppet_text).collect();
     terminal_safe(&texts.join(", ")).into_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use countersign_authority::IssuerId;
+    use http::header::RETRY_AFTER;
+
+    use super::*;
+
+    #[test]
+    fn what_may_pass_is_worth_another_try_and_what_may_not_is_not() {
+        let issuer = || IssuerId::parse("puppet").unwrap();
+        let failed = || StoreFault::Failed {
+            source: "disk I/O error at sector 7".into(),
+        };
+        for (fault, status) in [
+            (Broken::Store(StoreFault::Full), 503),
+            (Broken::Store(StoreFault::ReadOnly), 503),
+            (Broken::Store(StoreFault::Overloaded), 503),
+            (Broken::Store(StoreFault::Stopped), 503),
+            (
+                Broken::Sign(SignFault::Overloaded { issuer: issuer() }),
+                503,
+            ),
+            (Broken::Contended, 503),
+            (Broken::ShuttingDown, 503),
+            (Broken::Store(StoreFault::Corrupt { what: "request" }), 500),
+            (Broken::Store(failed()), 500),
+            (Broken::Sign(SignFault::Failed { issuer: issuer() }), 500),
+        ] {
+            let response = broken(&fault);
+            assert_eq!(response.status().as_u16(), status, "{fault}");
+            assert_eq!(
+                response.headers().contains_key(RETRY_AFTER),
+                status == 503,
+                "{fault}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn causes_stay_in_the_log() {
+        let response = store(&StoreFault::Failed {
+            source: "disk I/O error at sector 7".into(),
+        });
+        let body = axum::body::to_bytes(response.into_body(), 1024)
+            .await
+            .unwrap();
+        assert_eq!(body, "Internal Server Error: the store failed");
+    }
+}

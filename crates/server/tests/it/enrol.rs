@@ -4,15 +4,17 @@ use axum::Router;
 use countersign_authority::{Door, Submission};
 use countersign_pki::{CheckedCsr, CsrLimits};
 use countersign_policy::{Requester, Wishes};
+use countersign_server::Peer;
 use countersign_server::enrol::{EnrolDoor, router};
 use countersign_server::puppet::{self, PuppetDoor};
-use countersign_server::{KnownClient, Peer, PeerIdentity};
 use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::keys;
 use serde_json::{Value, json};
 
 use crate::exchange::{Answer, Call};
-use crate::world::{CUSTOM, KUBE_CLIENT, PUPPET_AGENT, START, Setup, World, signer_name};
+use crate::world::{
+    CUSTOM, KUBE_CLIENT, PUPPET_ADMIN, PUPPET_AGENT, START, Setup, World, signer_name,
+};
 
 struct Office {
     world: World,
@@ -104,25 +106,15 @@ fn column<'a>(page: &'a Value, field: &str) -> Vec<&'a str> {
 async fn only_administrators_are_let_in() {
     let office = Office::open().await;
     office.agent("web01").await;
-    let marked = match office.admin.identity(&office.world.authority) {
-        PeerIdentity::Client(client) => KnownClient {
-            issuer: client.issuer.clone(),
-            signer: signer_name(PUPPET_AGENT),
-            certificate: client.certificate.clone(),
-        },
-        PeerIdentity::Anonymous | PeerIdentity::Refused => {
-            unreachable!("the administrator is known")
-        }
-    };
+    let agent = office.world.puppet_agent("web02").await;
+    let marked = office.world.as_if_signed_by(PUPPET_AGENT, &office.admin);
+    let unmarked = office.world.as_if_signed_by(PUPPET_ADMIN, &agent);
     let callers = [
         (office.world.anonymous(), 401, "unauthenticated"),
-        (office.world.puppet_agent("web02").await, 403, "forbidden"),
+        (agent, 403, "forbidden"),
+        (marked, 403, "forbidden"),
+        (unmarked, 403, "forbidden"),
         (office.world.kubernetes_admin().await, 403, "forbidden"),
-        (
-            Peer::with_client(office.admin.address, marked),
-            403,
-            "forbidden",
-        ),
     ];
     for line in [
         "GET /enrol/v1/requests",

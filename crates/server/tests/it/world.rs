@@ -15,7 +15,7 @@ use countersign_pki::{Certificate, CheckedCsr, CsrLimits, Serial, UnixTime};
 use countersign_policy::{
     PersonDecision, PersonVerdict, Policy, Requester, Rule, RuleKind, SignerName, Wishes,
 };
-use countersign_server::{KnownClient, Peer};
+use countersign_server::{KnownClient, Peer, PeerIdentity};
 use countersign_store::SqliteStore;
 use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::keys;
@@ -150,6 +150,19 @@ impl World {
         let request = CsrBuilder::new("kubernetes-admin").organization("system:masters");
         self.client(KUBERNETES_ADMIN, "kubernetes-admin", &request)
             .await
+    }
+
+    /// The same holder and certificate, but the ledger names another signer for it.
+    pub(crate) fn as_if_signed_by(&self, signer: &str, peer: &Peer) -> Peer {
+        let PeerIdentity::Client(client) = peer.identity(&self.authority) else {
+            panic!("the peer has no certificate that counts");
+        };
+        let client = KnownClient {
+            issuer: client.issuer.clone(),
+            signer: signer_name(signer),
+            certificate: client.certificate.clone(),
+        };
+        Peer::with_client(peer.address, client)
     }
 
     /// The holder of a certificate that a signer issues now, decided by the authority itself.

@@ -1,36 +1,27 @@
 //! Who may call what, by which path.
 
-use countersign_server::{KnownClient, Peer, PeerIdentity};
+use countersign_server::Peer;
 
 use super::{Fleet, V1, agent};
-use crate::world::{PUPPET_AGENT, Setup, signer_name};
+use crate::world::{PUPPET_ADMIN, PUPPET_AGENT, Setup};
 
-/// Who, in the columns of the table below.
-async fn callers(fleet: &Fleet) -> [Peer; 5] {
+/// Who, in the columns of the table below: nobody, agent web01, the administrator's mark without the signer's word, the
+/// signer's word without the mark, the Kubernetes administrator, the administrator.
+async fn callers(fleet: &Fleet) -> [Peer; 6] {
     let agent = fleet.world.puppet_agent("web01").await;
-    // The mark without the signer's word, and a certificate of the other trust domain.
-    let marked = match fleet.admin.identity(fleet.authority()) {
-        PeerIdentity::Client(client) => KnownClient {
-            issuer: client.issuer.clone(),
-            signer: signer_name(PUPPET_AGENT),
-            certificate: client.certificate.clone(),
-        },
-        PeerIdentity::Anonymous | PeerIdentity::Refused => {
-            unreachable!("the administrator is known")
-        }
-    };
-    let marked = Peer::with_client(fleet.admin.address, marked);
+    let marked = fleet.world.as_if_signed_by(PUPPET_AGENT, &fleet.admin);
+    let unmarked = fleet.world.as_if_signed_by(PUPPET_ADMIN, &agent);
+    let kubernetes = fleet.world.kubernetes_admin().await;
     [
         fleet.nobody.clone(),
         agent,
         marked,
-        fleet.world.kubernetes_admin().await,
+        unmarked,
+        kubernetes,
         fleet.admin.clone(),
     ]
 }
 
-/// Columns: nobody, agent web01, a certificate with the mark from the wrong signer, Kubernetes administrator,
-/// administrator.
 #[tokio::test]
 async fn trust_domains_do_not_mix_and_rules_hold() {
     let fleet = Fleet::of(Setup::STRICT).await;
@@ -39,85 +30,85 @@ async fn trust_domains_do_not_mix_and_rules_hold() {
     for (line, expected) in [
         (
             "GET /puppet-ca/v1/certificate/ca",
-            [200, 200, 200, 200, 200],
+            [200, 200, 200, 200, 200, 200],
         ),
         (
             "GET /puppet-ca/v1/certificate/web01",
-            [200, 200, 200, 200, 200],
+            [200, 200, 200, 200, 200, 200],
         ),
         (
             "HEAD /puppet-ca/v1/certificate/ca",
-            [403, 403, 403, 403, 403],
+            [403, 403, 403, 403, 403, 403],
         ),
         (
             "POST /puppet-ca/v1/certificate/ca",
-            [403, 403, 403, 403, 403],
+            [403, 403, 403, 403, 403, 403],
         ),
         (
             "GET /puppet-ca/v1/certificate/a/b",
-            [404, 404, 404, 404, 404],
+            [404, 404, 404, 404, 404, 404],
         ),
         (
             "GET /puppet-ca/v1/certificate/a%20b",
-            [404, 404, 404, 404, 404],
+            [404, 404, 404, 404, 404, 404],
         ),
         (
             "GET /puppet-ca/v1/certificate_request/waiting",
-            [403, 403, 403, 403, 200],
+            [403, 403, 403, 403, 403, 200],
         ),
         (
             "GET /puppet-ca/v1/certificate_request/web01",
-            [403, 404, 403, 403, 404],
+            [403, 404, 403, 404, 403, 404],
         ),
         (
             "PUT /puppet-ca/v1/certificate_request/web01",
-            [400, 400, 400, 400, 400],
+            [400, 400, 400, 400, 400, 400],
         ),
         (
             "PUT /puppet-ca/v1/certificate_request/%2A",
-            [404, 404, 404, 404, 404],
+            [404, 404, 404, 404, 404, 404],
         ),
         (
             "DELETE /puppet-ca/v1/certificate_request/none",
-            [403, 403, 403, 403, 404],
+            [403, 403, 403, 403, 403, 404],
         ),
         (
             "GET /puppet-ca/v1/certificate_revocation_list/ca",
-            [200, 200, 200, 200, 200],
+            [200, 200, 200, 200, 200, 200],
         ),
         (
             "GET /puppet-ca/v1/certificate_revocation_list/x",
-            [403, 403, 403, 403, 403],
+            [403, 403, 403, 403, 403, 403],
         ),
         (
             "GET /puppet-ca/v1/certificate_status/web01",
-            [403, 403, 403, 403, 200],
+            [403, 403, 403, 403, 403, 200],
         ),
         (
             "PUT /puppet-ca/v1/certificate_status/web01",
-            [403, 403, 403, 403, 400],
+            [403, 403, 403, 403, 403, 400],
         ),
         (
             "POST /puppet-ca/v1/certificate_status/web01",
-            [403, 403, 403, 403, 403],
+            [403, 403, 403, 403, 403, 403],
         ),
         (
             "OPTIONS /puppet-ca/v1/certificate_status/web01",
-            [403, 403, 403, 403, 403],
+            [403, 403, 403, 403, 403, 403],
         ),
         (
             "GET /puppet-ca/v1/certificate_statuses/x",
-            [403, 403, 403, 403, 200],
+            [403, 403, 403, 403, 403, 200],
         ),
-        ("POST /puppet-ca/v1/sign", [403, 403, 403, 403, 200]),
+        ("POST /puppet-ca/v1/sign", [403, 403, 403, 403, 403, 200]),
         (
             "POST /puppet-ca/v1/certificate_renewal",
-            [403, 404, 404, 403, 404],
+            [403, 404, 404, 404, 403, 404],
         ),
-        ("GET /puppet-ca/v1/nothing", [403, 403, 403, 403, 403]),
-        ("GET /status/v1/services", [200, 200, 200, 200, 200]),
-        ("GET /status/v1/other", [403, 403, 403, 403, 403]),
-        ("GET /", [403, 403, 403, 403, 403]),
+        ("GET /puppet-ca/v1/nothing", [403, 403, 403, 403, 403, 403]),
+        ("GET /status/v1/services", [200, 200, 200, 200, 200, 200]),
+        ("GET /status/v1/other", [403, 403, 403, 403, 403, 403]),
+        ("GET /", [403, 403, 403, 403, 403, 403]),
     ] {
         for (peer, status) in callers.iter().zip(expected) {
             let answer = fleet.call(peer, line).await;
