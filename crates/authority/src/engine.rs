@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use countersign_pki::{Serial, UnixTime, verify};
 use countersign_policy::{Policy, SignerName};
+use tracing::warn;
 
 use crate::clock::{Clock, Entropy};
 use crate::faults::Broken;
@@ -15,6 +16,7 @@ use crate::issuer::{Issuer, IssuerId};
 use crate::keystore::{KeyStore, SignFault, Signature};
 use crate::model::{AuditEntry, Door, LedgerEntry, Owner, RequestId, RequestRecord, Revision};
 use crate::profile::ProfileFault;
+use crate::recovery::Patience;
 use crate::revocation::Revocations;
 use crate::signer::Signer;
 use crate::store::{Changed, Past, RequestFilter, Store, StoreFault};
@@ -80,6 +82,7 @@ pub(crate) struct Core {
     pub(crate) limits: Limits,
     pub(crate) owner: Owner,
     pub(crate) revocations: BTreeMap<IssuerId, Revocations>,
+    pub(crate) patience: Mutex<BTreeMap<IssuerId, Patience>>,
     in_flight: Mutex<HashSet<(IssuerId, Serial)>>,
     signatures: AtomicU64,
 }
@@ -114,12 +117,16 @@ impl Authority {
             limits: config.limits,
             owner: Owner(format!("{:016x}", u64::from_be_bytes(id))),
             revocations,
+            patience: Mutex::new(BTreeMap::new()),
             in_flight: Mutex::new(HashSet::new()),
             signatures: AtomicU64::new(0),
         });
         core.load_revocations().await?;
         let authority = Self { core };
-        authority.recover().await?;
+        // What cannot be finished now is tried again later; it is no reason not to serve the rest.
+        if let Err(fault) = authority.recover().await {
+            warn!(%fault, "not everything that was begun could be completed");
+        }
         Ok(authority)
     }
 

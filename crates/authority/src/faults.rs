@@ -1,4 +1,7 @@
-//! Why the engine did not do what it was asked. Every refusal leaves the store as it was.
+//! Why the engine did not do what it was asked.
+//!
+//! A refusal leaves the store as it was. A breakdown ([`Broken`]) may come after the decision was
+//! recorded: then the rest is carried through when the fault has ended.
 
 use crate::clock::EntropyFault;
 use crate::issuer::IssuerId;
@@ -70,7 +73,8 @@ pub enum ActFault {
     Broken(#[from] Broken),
 }
 
-/// Why nothing was revoked.
+/// Why a revocation was not acknowledged. With [`RevokeFault::Broken`] it may be in force already and
+/// lack only its CRL, which follows when the fault has ended.
 #[derive(Debug, thiserror::Error)]
 pub enum RevokeFault {
     /// No such certificate.
@@ -92,7 +96,8 @@ pub enum RevokeFault {
     Broken(#[from] Broken),
 }
 
-/// The machinery failed: the store, a key, the random source. Nothing was decided, nobody approved.
+/// The machinery failed: the store, a key, the random source. Nothing was approved that is not on
+/// record, and nothing shown.
 #[derive(Debug, thiserror::Error)]
 pub enum Broken {
     /// The store.

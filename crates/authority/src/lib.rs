@@ -16,6 +16,7 @@ pub mod store;
 
 mod acts;
 mod clock;
+mod crl;
 mod engine;
 mod faults;
 mod issuer;
@@ -29,6 +30,7 @@ mod submission;
 
 pub use acts::{Act, OnUnsignable};
 pub use clock::{Clock, Entropy, EntropyFault, SystemClock};
+pub use crl::CrlState;
 pub use engine::{Authority, AuthorityConfig, Limits};
 pub use faults::{ActFault, Broken, RevokeFault, SubmitFault};
 pub use issuer::{Issuer, IssuerFault, IssuerId};
@@ -38,7 +40,6 @@ pub use model::{
     RequestState, Revision, Revocation, Revoked,
 };
 pub use profile::{Profile, ProfileFault};
-pub use revocation::CrlState;
 pub use signer::Signer;
 pub use store::Store;
 pub use submission::{Duplicate, Submission, Submitted};

@@ -1,42 +1,32 @@
-//! Revocation: the index that every request is checked against, and the CRL that is published.
+//! Revocation: the index that every request is checked against.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use arc_swap::ArcSwapOption;
-use countersign_pki::{
-    Crl, CrlTemplate, RevocationReason, RevokedEntry, Serial, UnixTime, pem, seal,
-};
+use countersign_pki::{RevocationReason, Serial, UnixTime};
 use countersign_policy::Requester;
 use tokio::sync::{Mutex, watch};
 use tracing::info;
 
+use crate::crl::{CrlState, Publish, lists_all};
 use crate::engine::{Authority, Core};
 use crate::faults::{Broken, RevokeFault};
 use crate::issuer::IssuerId;
-use crate::model::{AuditEntry, CrlRecord, LedgerEntry, Revision, Revocation, Revoked};
+use crate::model::{AuditEntry, LedgerEntry, Revision, Revocation, Revoked};
 use crate::signing::{MAX_TRIES, commit_broken};
 use crate::store::{Change, CommitFault, Precondition, Write};
-
-/// A published CRL, ready to be served.
-#[derive(Debug)]
-pub struct CrlState {
-    /// What is on record.
-    pub record: CrlRecord,
-    /// The list as PEM.
-    pub pem: String,
-}
 
 /// The revocations of one issuer.
 #[derive(Debug)]
 pub(crate) struct Revocations {
-    /// Every revoked certificate that has not ended.
-    index: RwLock<BTreeMap<Serial, Revocation>>,
+    /// Every revoked certificate.
+    pub(crate) index: RwLock<BTreeMap<Serial, Revocation>>,
     /// One revocation at a time: the index is complete up to the last commit while nobody holds it.
-    revoking: Mutex<Revision>,
-    publishing: Mutex<()>,
-    published: ArcSwapOption<CrlState>,
-    news: watch::Sender<u64>,
+    pub(crate) revoking: Mutex<Revision>,
+    pub(crate) publishing: Mutex<()>,
+    pub(crate) published: ArcSwapOption<CrlState>,
+    pub(crate) news: watch::Sender<u64>,
 }
 
 impl Default for Revocations {
@@ -109,38 +99,6 @@ impl Authority {
                 .contains_key(serial)
         })
     }
-
-    /// The published CRL of an issuer.
-    pub fn crl(&self, issuer: &IssuerId) -> Option<Arc<CrlState>> {
-        self.core.revocations.get(issuer)?.published.load_full()
-    }
-
-    /// Wakes its receiver whenever the issuer's CRL is published anew.
-    pub fn crl_news(&self, issuer: &IssuerId) -> Option<watch::Receiver<u64>> {
-        Some(self.core.revocations.get(issuer)?.news.subscribe())
-    }
-
-    /// Publishes CRLs anew that are due.
-    pub async fn refresh_crls(&self) -> Result<(), Broken> {
-        let now = self.now();
-        for (issuer, revocations) in &self.core.revocations {
-            let covers = *revocations.revoking.lock().await;
-            let due = revocations.published.load().as_ref().is_none_or(|crl| {
-                crl.record.covers < covers
-                    || crl
-                        .record
-                        .this_update
-                        .plus_seconds(self.core.limits.crl_refresh_seconds)
-                        <= now
-            });
-            if due {
-                self.core
-                    .publish_crl(issuer, covers, Publish::Always)
-                    .await?;
-            }
-        }
-        Ok(())
-    }
 }
 
 impl Core {
@@ -172,8 +130,9 @@ impl Core {
                 .collect();
             if fresh.is_empty() {
                 // Revoked before; but its CRL may have failed then.
-                let covers = *covers;
-                self.publish_crl(issuer, covers, Publish::IfBehind).await?;
+                let reached = *covers;
+                drop(covers);
+                self.publish_crl(issuer, reached, Publish::IfBehind).await?;
                 return Ok(0);
             }
             let audit = fresh.iter().map(|one| AuditEntry {
@@ -230,22 +189,20 @@ impl Core {
                 Ok((Vec::new(), vec![found.ok_or_else(missing)?]))
             }
             Target::Name(name) => {
-                let newest = self
-                    .store
-                    .newest_certificate(issuer, name)
-                    .await
-                    .map_err(Broken::from)?;
-                let newest = newest.ok_or_else(missing)?;
-                let entries = self
-                    .store
-                    .certificates_of(issuer, name, now)
-                    .await
-                    .map_err(Broken::from)?;
-                let unchanged = Precondition::NewestCertificate {
+                let all = self.store.certificates_of(issuer, name, UnixTime(i64::MIN));
+                let all = all.await.map_err(Broken::from)?;
+                if all.is_empty() {
+                    return Err(missing());
+                }
+                let unchanged = Precondition::IssuedCount {
                     issuer: issuer.clone(),
                     name: name.clone(),
-                    serial: Some(newest.serial),
+                    count: all.len(),
                 };
+                let entries = all
+                    .into_iter()
+                    .filter(|entry| entry.not_after >= now)
+                    .collect();
                 Ok((vec![unchanged], entries))
             }
         }
@@ -255,14 +212,15 @@ impl Core {
     pub(crate) async fn load_revocations(&self) -> Result<(), Broken> {
         let now = self.clock.now();
         for (issuer, revocations) in &self.revocations {
-            let (revision, all) = self.store.revocations(issuer, now).await?;
+            // All of them: a clock that is ahead at start must not make the index forget.
+            let (revision, all) = self.store.revocations(issuer, UnixTime(i64::MIN)).await?;
             *revocations.revoking.lock().await = revision;
             let index: BTreeMap<Serial, Revocation> =
                 all.into_iter().map(|one| (one.serial, one)).collect();
             let on_record = self.store.crl(issuer).await?;
             let complete = on_record
                 .as_ref()
-                .is_some_and(|record| lists_all(record, &index));
+                .is_some_and(|record| lists_all(record, &index, now));
             *revocations
                 .index
                 .write()
@@ -279,89 +237,6 @@ impl Core {
         }
         Ok(())
     }
-
-    /// Signs, records and serves a CRL with everything revoked so far. Calls that come while one is
-    /// being made share the next.
-    async fn publish_crl(
-        &self,
-        id: &IssuerId,
-        covers: Revision,
-        publish: Publish,
-    ) -> Result<(), Broken> {
-        let issuer = self.issuer(id)?;
-        let Some(revocations) = self.revocations.get(id) else {
-            return Ok(());
-        };
-        let _one_at_a_time = revocations.publishing.lock().await;
-        let before = revocations.published.load_full();
-        let behind = before.as_ref().is_none_or(|crl| crl.record.covers < covers);
-        if publish == Publish::IfBehind && !behind {
-            return Ok(());
-        }
-        let now = self.clock.now();
-        let covers = (*revocations.revoking.lock().await).max(covers);
-        let entries: Vec<RevokedEntry> = {
-            let index = revocations
-                .index
-                .read()
-                .unwrap_or_else(PoisonError::into_inner);
-            let alive = index.values().filter(|one| one.not_after > now);
-            alive
-                .map(|one| RevokedEntry {
-                    serial: one.serial,
-                    at: one.revoked.at,
-                    reason: one.revoked.reason,
-                })
-                .collect()
-        };
-        let number = before
-            .as_ref()
-            .map_or(0, |crl| crl.record.number.saturating_add(1));
-        // One second back, so that a client whose clock lags a little does not find it in its future.
-        let this_update = now.minus_seconds(1);
-        let next_update = now
-            .plus_seconds(self.limits.crl_lifetime_seconds)
-            .min(issuer.not_after());
-        let template = CrlTemplate {
-            algorithm: issuer.algorithm(),
-            issuer_name_der: issuer.certificate().subject().der(),
-            this_update,
-            next_update,
-            number,
-            authority_key_id: issuer.key_id(),
-            entries: &entries,
-        };
-        let to_be_signed = template.to_be_signed()?;
-        let signature = self.sign(id, &to_be_signed).await?;
-        let der = seal(&to_be_signed, issuer.algorithm(), &signature.0)?;
-        let record = CrlRecord {
-            issuer: id.clone(),
-            number,
-            covers,
-            this_update,
-            next_update,
-            der,
-        };
-        let expected = before.map(|crl| crl.record.number);
-        let change = Change {
-            preconditions: vec![Precondition::CrlNumber {
-                issuer: id.clone(),
-                number: expected,
-            }],
-            writes: vec![Write::PutCrl(record.clone())],
-            audit: vec![AuditEntry {
-                at: now,
-                actor: Requester::authority(),
-                action: "crl".into(),
-                subject: format!("{id}/{number}"),
-                request: None,
-                detail: format!("{} revoked", entries.len()),
-            }],
-        };
-        self.store.commit(change).await.map_err(commit_broken)?;
-        revocations.publish(record);
-        Ok(())
-    }
 }
 
 impl Revocations {
@@ -369,29 +244,6 @@ impl Revocations {
         let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
         index.extend(revoked.into_iter().map(|one| (one.serial, one)));
     }
-
-    fn publish(&self, record: CrlRecord) {
-        let number = record.number;
-        let pem = pem::encode("X509 CRL", &record.der);
-        self.published
-            .store(Some(Arc::new(CrlState { record, pem })));
-        self.news.send_replace(number);
-    }
-}
-
-/// Whether the CRL on record lists everything in the index.
-fn lists_all(record: &CrlRecord, index: &BTreeMap<Serial, Revocation>) -> bool {
-    let Ok(crl) = Crl::parse(&record.der) else {
-        return false;
-    };
-    let listed: std::collections::BTreeSet<Serial> = crl.serials().collect();
-    index.keys().all(|serial| listed.contains(serial))
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Publish {
-    Always,
-    IfBehind,
 }
 
 enum Target {

@@ -105,6 +105,11 @@ impl Core {
                 );
                 Ok((issued, committed.revision))
             }
+            Err(fault @ CommitFault::Conflict { .. }) => {
+                // The request was deleted, or somebody voided the intent: the name must not stay taken.
+                self.void(sealed.intent(), None).await?;
+                Err(commit_broken(fault))
+            }
             Err(fault) => Err(commit_broken(fault)),
         }
     }

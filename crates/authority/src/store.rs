@@ -74,9 +74,6 @@ pub trait Store: Send + Sync {
     /// Intents that were neither completed nor voided, oldest first.
     fn open_intents(&self) -> Answer<'_, Vec<Intent>>;
 
-    /// Requests that are approved and have neither certificate nor open intent, oldest first.
-    fn approved_without_intent(&self) -> Answer<'_, Vec<RequestRecord>>;
-
     /// Audit entries after `since`, in commit order.
     fn audit(&self, since: Revision, limit: usize) -> Answer<'_, Vec<(Revision, AuditEntry)>>;
 
@@ -152,6 +149,16 @@ pub enum Precondition {
         name: String,
         /// Its serial.
         serial: Option<Serial>,
+    },
+    /// So many certificates are on record for a name, revoked and ended ones included; its open
+    /// intents do not matter.
+    IssuedCount {
+        /// Whose.
+        issuer: IssuerId,
+        /// The name.
+        name: String,
+        /// How many.
+        count: usize,
     },
     /// The intent is open and belongs to this owner.
     IntentOpen {

@@ -18,7 +18,7 @@ use crate::model::{AuditEntry, Door, RequestId, RequestRecord, RequestState, Rev
 use crate::profile::ProfileFault;
 use crate::signer::Signer;
 use crate::signing::{DraftFor, MAX_TRIES, commit_broken};
-use crate::store::{Change, CommitFault, Past, Precondition, RequestUpdate, Write};
+use crate::store::{Change, CommitFault, Past, Precondition, RequestFilter, RequestUpdate, Write};
 
 /// A request as a door hands it over.
 #[derive(Debug)]
@@ -264,12 +264,26 @@ impl Core {
                     duplicate: Duplicate::Requested,
                 });
             }
-            // A person's denial holds for the name and key it was given for.
-            if record.key_fingerprint == stored.submission.csr.key_fingerprint() || record.retained
-            {
+            if record.retained {
                 return Err(SubmitFault::Denied { key, id: record.id });
             }
-            return Ok(Some(record));
+            // A person's denial holds for the name and key it was given for, whoever asked since.
+            let denied = RequestFilter {
+                door: Some(stored.submission.door.clone()),
+                key: Some(key.clone()),
+                states: vec![RequestState::Denied],
+                ..RequestFilter::default()
+            };
+            let same_key = stored.submission.csr.key_fingerprint();
+            let denied = self.store.requests(denied).await.map_err(Broken::from)?;
+            let before = denied.iter().find(|past| {
+                past.key_fingerprint == same_key
+                    && matches!(past.explanation.by, Some(Deciding::Person { .. }))
+            });
+            return match before {
+                Some(past) => Err(SubmitFault::Denied { key, id: past.id }),
+                None => Ok(Some(record)),
+            };
         }
         let Some(signer) = signer.filter(|signer| signer.one_certificate_per_name) else {
             return Ok(None);

@@ -56,7 +56,7 @@ pub(crate) fn all(config: &Config) -> Result<Vec<Signer>> {
         (PUPPET_SERVER, Profile::puppet_agent(own), &puppet),
         (
             KUBERNETES_ADMIN,
-            Profile::kube_apiserver_client(),
+            Profile::kubernetes_admin(),
             &kubernetes,
         ),
         (KUBERNETES_SERVER, Profile::kubernetes_server(), &kubernetes),
@@ -105,8 +105,9 @@ pub(crate) fn policy(config: &Config, names: &ServerNames) -> Result<Policy> {
         }],
         Autosign::Nothing => Vec::new(),
     };
-    let own = names.dns.iter().map(String::as_str).chain(RESERVED);
-    let reserved_names: BTreeSet<String> = own.map(str::to_owned).collect();
+    let own = names.dns.iter().map(String::as_str).chain(RESERVED).map(str::to_owned);
+    let addresses = names.addresses.iter().map(ToString::to_string);
+    let reserved_names: BTreeSet<String> = own.chain(addresses).collect();
     Ok(Policy {
         generation: 1,
         rules,
@@ -158,13 +159,16 @@ fn custom(section: &SignerSection) -> Result<Signer> {
         email: has(NameKind::Email),
         uri: has(NameKind::Uri),
     };
-    let profile = Profile::custom(
+    let mut profile = Profile::custom(
         usages,
         names,
         section.lifetime.as_seconds(),
         maximum.as_seconds(),
         section.backdate.as_seconds(),
     );
+    if issuer.as_str() == KUBERNETES_ISSUER {
+        profile = profile.of_identities();
+    }
     Ok(Signer {
         name,
         profile,

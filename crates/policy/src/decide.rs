@@ -97,25 +97,15 @@ fn reserved_name<'a>(policy: &'a Policy, request: &Request<'_>) -> Option<&'a st
     if policy.reserved_names.is_empty() {
         return None;
     }
-    let is_reserved = |name: &str| {
-        policy
-            .reserved_names
-            .get(&name.trim_end_matches('.').to_ascii_lowercase())
-            .map(String::as_str)
-    };
-    let alt_names = request
-        .csr
-        .alt_names()
-        .iter()
-        .filter_map(|name| match name {
-            AltName::Dns(name) => Some(name.as_str()),
-            AltName::Ip(_) | AltName::Email(_) | AltName::Uri(_) | AltName::Other { .. } => None,
-        });
-    request
-        .csr
-        .subject()
-        .common_names()
-        .chain(alt_names)
-        .chain([request.key])
-        .find_map(is_reserved)
+    let reserved = |name: &str| policy.reserved_names.get(name).map(String::as_str);
+    let is_reserved = |name: &str| reserved(&name.trim_end_matches('.').to_ascii_lowercase());
+    let names = request.csr.subject().common_names().chain([request.key]);
+    let alt_names = request.csr.alt_names().iter();
+    names.into_iter().find_map(is_reserved).or_else(|| {
+        alt_names.into_iter().find_map(|name| match name {
+            AltName::Dns(name) => is_reserved(name),
+            AltName::Ip(address) => reserved(&address.to_canonical().to_string()),
+            AltName::Email(_) | AltName::Uri(_) | AltName::Other { .. } => None,
+        })
+    })
 }

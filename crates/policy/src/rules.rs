@@ -11,7 +11,8 @@ pub struct Policy {
     pub generation: u64,
     /// The rules, first to last.
     pub rules: Vec<Rule>,
-    /// The authority's own names (its servers', its administrators'): no rule may approve them.
+    /// The authority's own names and addresses (its servers', its administrators'), names in lower case:
+    /// no rule may approve them.
     pub reserved_names: BTreeSet<String>,
 }
 

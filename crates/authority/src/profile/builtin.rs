@@ -23,6 +23,7 @@ impl Profile {
     pub fn puppet_agent(settings: PuppetSettings) -> Self {
         Self {
             subject: SubjectRule::KeyAsCommonName,
+            refused_organizations: &[],
             alt_names: AltNameRule::OwnName {
                 others: settings.alt_names,
             },
@@ -55,8 +56,17 @@ impl Profile {
         }
     }
 
-    /// A client of a Kubernetes API server: any subject and names, usages as asked inside three.
+    /// A client of a Kubernetes API server: any subject but the group that no permission check
+    /// applies to, any names, usages as asked inside three.
     pub fn kube_apiserver_client() -> Self {
+        Self {
+            refused_organizations: &[UNLIMITED_GROUP],
+            ..Self::kubernetes_admin()
+        }
+    }
+
+    /// An administrator at the Kubernetes door; only the authority itself uses this signer.
+    pub fn kubernetes_admin() -> Self {
         let permitted = ["client auth", "digital signature", "key encipherment"];
         Self {
             usages: UsageRule::Asked {
@@ -84,6 +94,15 @@ impl Profile {
         }
     }
 
+    /// The same for a signer whose issuer makes identities: nobody gets the unlimited group by asking.
+    #[must_use]
+    pub fn of_identities(self) -> Self {
+        Self {
+            refused_organizations: &[UNLIMITED_GROUP],
+            ..self
+        }
+    }
+
     /// A signer declared in configuration.
     pub fn custom(
         permitted: Vec<Usage>,
@@ -105,6 +124,7 @@ impl Profile {
     fn kubernetes(default: u64, maximum: u64) -> Self {
         Self {
             subject: SubjectRule::Rebuilt,
+            refused_organizations: &[],
             alt_names: AltNameRule::Kinds(NameKinds::ALL),
             extensions: ExtensionRule::Dropped,
             usages: UsageRule::Asked {
@@ -128,6 +148,9 @@ impl Profile {
 fn usages(names: &[&str]) -> Vec<Usage> {
     names.iter().filter_map(|name| Usage::parse(name)).collect()
 }
+
+/// Members of this group pass every check of a Kubernetes API server.
+const UNLIMITED_GROUP: &str = "system:masters";
 
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;

@@ -107,13 +107,9 @@ impl Profile {
     /// Uses an approval up: builds the certificate to be signed and the intent that must be durable
     /// first.
     pub fn draft(&self, approval: Approval, drafting: Drafting<'_>) -> Result<Draft, DraftFault> {
-        let subject_der = match self.subject {
-            SubjectRule::KeyAsCommonName => SubjectBuilder::utf8_common_name(drafting.key),
-            SubjectRule::Rebuilt => SubjectBuilder::go_style(drafting.csr.subject()),
-        };
+        let subject_der = self.issued_subject(drafting.csr, drafting.key);
         let alt_names = self.issued_alt_names(drafting.csr, drafting.key);
-        let empty_subject =
-            self.subject == SubjectRule::Rebuilt && drafting.csr.subject().is_empty();
+        let empty_subject = is_empty_name(&subject_der);
         let extensions = self.issued_extensions(&drafting, &alt_names, empty_subject)?;
         let template = CertificateTemplate {
             serial: drafting.serial,
@@ -157,7 +153,14 @@ impl Profile {
         ))
     }
 
-    fn issued_alt_names(&self, csr: &CheckedCsr, key: &str) -> Vec<AltName> {
+    pub(super) fn issued_subject(&self, csr: &CheckedCsr, key: &str) -> Vec<u8> {
+        match self.subject {
+            SubjectRule::KeyAsCommonName => SubjectBuilder::utf8_common_name(key),
+            SubjectRule::Rebuilt => SubjectBuilder::go_style(csr.subject()),
+        }
+    }
+
+    pub(super) fn issued_alt_names(&self, csr: &CheckedCsr, key: &str) -> Vec<AltName> {
         let requested = csr.alt_names();
         let of = |keep: fn(&AltName) -> bool| requested.iter().filter(move |n| keep(n)).cloned();
         let ip = |n: &AltName| matches!(n, AltName::Ip(_));
@@ -260,6 +263,12 @@ impl Profile {
             }
         }
     }
+}
+
+/// Whether an encoded name has no attribute: rebuilding may have dropped them all.
+pub(super) fn is_empty_name(der: &[u8]) -> bool {
+    // A SEQUENCE without members.
+    der == [0x30, 0]
 }
 
 /// Reads the draft back as a stranger would, before a key touches it: what a profile's code gets wrong

@@ -12,6 +12,7 @@ use countersign_pki::{AltName, CheckedCsr, Extension, Oid, oid};
 use countersign_policy::Wishes;
 
 pub use builtin::PuppetSettings;
+use draft::is_empty_name;
 pub use draft::{DraftFault, Drafting, Validity};
 pub use usage::Usage;
 
@@ -20,6 +21,8 @@ pub use usage::Usage;
 pub struct Profile {
     /// Where the subject comes from.
     pub subject: SubjectRule,
+    /// Organizations (groups, where they become identities) that no request may name.
+    pub refused_organizations: &'static [&'static str],
     /// Which alternative names are let in.
     pub alt_names: AltNameRule,
     /// Which requested extensions are let in.
@@ -179,6 +182,12 @@ pub enum ProfileFault {
         /// Which.
         usage: String,
     },
+    /// A group that nobody gets by asking.
+    #[error("it names the organization {organization:?}, which the signer never certifies")]
+    Organization {
+        /// Which.
+        organization: String,
+    },
     /// Nothing in it names anybody.
     #[error("it has neither a subject nor an alternative name")]
     Nameless,
@@ -195,13 +204,23 @@ impl Profile {
         self.examine_alt_names(csr, key)?;
         self.examine_extensions(csr)?;
         self.examine_usages(wishes)?;
-        match self.subject {
-            SubjectRule::KeyAsCommonName => Ok(()),
-            SubjectRule::Rebuilt if csr.subject().is_empty() && csr.alt_names().is_empty() => {
-                Err(ProfileFault::Nameless)
-            }
-            SubjectRule::Rebuilt => Ok(()),
+        let mut organizations = csr.subject().organizations();
+        if let Some(refused) = organizations.find(|o| self.refused_organizations.contains(o)) {
+            return Err(ProfileFault::Organization {
+                organization: refused.to_owned(),
+            });
         }
+        let nameless = match self.subject {
+            SubjectRule::KeyAsCommonName => false,
+            SubjectRule::Rebuilt => {
+                is_empty_name(&self.issued_subject(csr, key))
+                    && self.issued_alt_names(csr, key).is_empty()
+            }
+        };
+        if nameless {
+            return Err(ProfileFault::Nameless);
+        }
+        Ok(())
     }
 
     fn examine_alt_names(&self, csr: &CheckedCsr, key: &str) -> Result<(), ProfileFault> {

@@ -162,6 +162,17 @@ async fn a_denial_holds_for_name_and_key_and_another_key_may_ask() {
     );
     let other = world.authority.submit(submission("web01")).await.unwrap();
     assert_eq!(other.state, RequestState::Pending);
+
+    // Not even a detour over the other key lifts it.
+    world.authority.deny(act("web01")).await.unwrap();
+    let again = world
+        .authority
+        .submit(with_csr("web01", csr(&key, "web01", &[])))
+        .await;
+    assert!(
+        matches!(again, Err(SubmitFault::Denied { .. })),
+        "{again:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

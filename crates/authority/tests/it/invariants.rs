@@ -250,3 +250,68 @@ async fn what_was_deleted_frees_its_name_and_leaves_the_ledger() {
             .is_some()
     );
 }
+
+/// The group that passes every check of an API server is not to be had by asking, and a subject of which
+/// nothing survives names nobody.
+#[tokio::test(flavor = "multi_thread")]
+async fn names_are_not_widened_by_groups_or_by_what_is_dropped() {
+    let world = World::new(false).await;
+    let key = countersign_testkit::keys::p256_a();
+    let email = countersign_pki::Oid::parse("1.2.840.113549.1.9.1").unwrap();
+    let nobody = || CsrBuilder::without_subject().name(&email, 22, b"x@example.com");
+    for (case, der, accepted) in [
+        (
+            "masters",
+            CsrBuilder::new("eve")
+                .organization("system:masters")
+                .sign(key),
+            false,
+        ),
+        (
+            "second group",
+            CsrBuilder::new("eve")
+                .organization("a")
+                .organization("system:masters")
+                .sign(key),
+            false,
+        ),
+        ("nothing survives", nobody().sign(key), false),
+        (
+            "an alternative name is left",
+            nobody().dns("a.example.com").sign(key),
+            true,
+        ),
+    ] {
+        let csr = countersign_pki::CheckedCsr::check(&der, &countersign_pki::CsrLimits::STANDARD)
+            .unwrap();
+        let mut asked = with_csr("obj", csr);
+        asked.signer = client_signer();
+        asked.wishes.usages = vec!["client auth".to_owned()];
+        let submitted = world.authority.submit(asked).await.unwrap();
+        assert_eq!(
+            submitted.unsignable.is_none(),
+            accepted,
+            "{case}: {:?}",
+            submitted.unsignable
+        );
+        if accepted {
+            let record = world.authority.approve(act("obj")).await.unwrap();
+            let (issuer, serial) = record.certificate.unwrap();
+            let entry = world
+                .authority
+                .certificate(&issuer, &serial)
+                .await
+                .unwrap()
+                .unwrap();
+            let certificate = Certificate::parse(&entry.der).unwrap();
+            assert!(certificate.subject().is_empty(), "{case}");
+            let names = certificate.extension(&oid::SUBJECT_ALT_NAME).unwrap();
+            assert!(
+                names.critical,
+                "RFC 5280 4.2.1.6: the only name is critical"
+            );
+        } else {
+            world.authority.delete(act("obj")).await.unwrap();
+        }
+    }
+}

@@ -152,3 +152,192 @@ async fn a_crl_that_failed_is_published_by_the_next_call() {
         assert_eq!(listed(), round + 1);
     }
 }
+
+/// What was approved under a wider profile is not signed under a narrower one, nor once it has ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn recovery_examines_anew_and_never_widens_or_outlives() {
+    use countersign_authority::Profile;
+    use countersign_authority::profile::{OtherNames, PuppetSettings};
+
+    let folder = tempfile::tempdir().unwrap();
+    world::prepare(folder.path()).await;
+    let keys = Arc::new(Faulty {
+        keys: world::keys(folder.path()),
+        fails: AtomicBool::new(false),
+        lies: AtomicBool::new(false),
+    });
+    let clock = TestClock::new();
+    let start = async |alt_names| {
+        let settings = PuppetSettings {
+            alt_names,
+            lifetime: 3600,
+            ..world::settings()
+        };
+        let profiles = vec![(world::agent_signer(), Profile::puppet_agent(settings), true)];
+        let store = Arc::new(world::store(folder.path()));
+        let policy = world::policy(true);
+        world::authority_with(
+            folder.path(),
+            store,
+            keys.clone(),
+            clock.clone(),
+            policy,
+            profiles,
+        )
+        .await
+    };
+    let wide = world::csr(
+        &countersign_keys::LeafKey::generate().unwrap(),
+        "wide",
+        &[countersign_pki::AltName::Dns("other".to_owned())],
+    );
+
+    let authority = start(OtherNames::DnsAndIp).await;
+    keys.fails.store(true, Ordering::SeqCst);
+    for request in [
+        world::with_csr("wide", wide),
+        submission("late"),
+        submission("good"),
+    ] {
+        authority.submit(request).await.unwrap_err();
+    }
+    drop(authority);
+    keys.fails.store(false, Ordering::SeqCst);
+
+    // `late` is given up first, because its hour is over; then the narrow profile meets `wide`.
+    let authority = start(OtherNames::Refused).await;
+    let state = async |name: &str| {
+        let found = authority
+            .request_at(&DOOR, name, Past::Include)
+            .await
+            .unwrap()
+            .unwrap();
+        (found.state, found.failure)
+    };
+    assert_eq!(
+        state("good").await.0,
+        RequestState::Issued,
+        "one that fails holds up no other"
+    );
+    let (wide, why) = state("wide").await;
+    assert_eq!(wide, RequestState::Failed);
+    assert!(why.unwrap().contains("DNS:other"));
+    assert!(
+        authority
+            .newest_certificate(&issuer_id(), "wide")
+            .await
+            .unwrap()
+            .is_none()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_would_have_ended_is_not_signed_any_more() {
+    let folder = tempfile::tempdir().unwrap();
+    world::prepare(folder.path()).await;
+    let keys = Arc::new(Faulty {
+        keys: world::keys(folder.path()),
+        fails: AtomicBool::new(false),
+        lies: AtomicBool::new(false),
+    });
+    let clock = TestClock::new();
+    let store = Arc::new(world::store(folder.path()));
+    let authority =
+        world::authority(folder.path(), store, keys.clone(), clock.clone(), false).await;
+    authority.submit(submission("late")).await.unwrap();
+    keys.fails.store(true, Ordering::SeqCst);
+    let act = countersign_authority::Act {
+        lifetime: Some(3600),
+        ..world::act("late")
+    };
+    authority.approve(act).await.unwrap_err();
+    keys.fails.store(false, Ordering::SeqCst);
+    clock.advance(3601);
+    assert_eq!(authority.recover().await.unwrap(), 0);
+    let record = authority
+        .request_at(&DOOR, "late", Past::Include)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(record.state, RequestState::Failed);
+    assert!(
+        authority
+            .newest_certificate(&issuer_id(), "late")
+            .await
+            .unwrap()
+            .is_none()
+    );
+}
+
+/// A request for a signer that is not ours stays unsigned when a signer of that name is declared later.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_approval_for_a_foreign_signer_is_not_signed_when_the_signer_becomes_ours() {
+    use countersign_authority::Profile;
+
+    let folder = tempfile::tempdir().unwrap();
+    world::prepare(folder.path()).await;
+    let start = async |profiles| {
+        let (store, keys) = (world::store(folder.path()), world::keys(folder.path()));
+        let policy = world::policy(false);
+        let (store, keys) = (Arc::new(store), Arc::new(keys));
+        world::authority_with(
+            folder.path(),
+            store,
+            keys,
+            TestClock::new(),
+            policy,
+            profiles,
+        )
+        .await
+    };
+    let authority = start(Vec::new()).await;
+    authority.submit(submission("early")).await.unwrap();
+    authority.approve(world::act("early")).await.unwrap();
+    drop(authority);
+    let profile = Profile::puppet_agent(world::settings());
+    let authority = start(vec![(world::agent_signer(), profile, true)]).await;
+    assert_eq!(authority.recover().await.unwrap(), 0);
+    assert!(
+        authority
+            .newest_certificate(&issuer_id(), "early")
+            .await
+            .unwrap()
+            .is_none()
+    );
+}
+
+/// A clock that was ahead, at start or while a CRL was made, costs no revocation.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_was_ahead_loses_no_revocation() {
+    let world = world::World::new(true).await;
+    let issued = world
+        .authority
+        .submit(submission("web01"))
+        .await
+        .unwrap()
+        .issued
+        .unwrap();
+    let serial = issued.intent().serial;
+    let reason = countersign_pki::RevocationReason::KeyCompromise;
+    let actor = world::act("x").actor;
+    world
+        .authority
+        .revoke_name(&issuer_id(), "web01", reason, &actor)
+        .await
+        .unwrap();
+
+    let ahead = 6 * 365 * 86_400;
+    world.clock.advance(ahead);
+    let world = world.restart(true).await;
+    world.authority.refresh_crls().await.unwrap();
+    world.clock.advance(-ahead);
+    assert!(world.authority.is_revoked(&issuer_id(), &serial));
+    world.authority.refresh_crls().await.unwrap();
+    let crl = world.authority.crl(&issuer_id()).unwrap();
+    let parsed = countersign_pki::Crl::parse(&crl.record.der).unwrap();
+    assert!(
+        parsed.serials().any(|listed| listed == serial),
+        "the entry is back on the CRL"
+    );
+    assert!(parsed.this_update() <= world.authority.now());
+}

@@ -140,10 +140,6 @@ impl<S: Store> Store for TripStore<S> {
         self.0.open_intents()
     }
 
-    fn approved_without_intent(&self) -> Answer<'_, Vec<RequestRecord>> {
-        self.0.approved_without_intent()
-    }
-
     fn audit(&self, since: Revision, limit: usize) -> Answer<'_, Vec<(Revision, AuditEntry)>> {
         self.0.audit(since, limit)
     }

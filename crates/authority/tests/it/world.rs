@@ -105,25 +105,40 @@ pub(crate) async fn authority(
     clock: Arc<dyn Clock>,
     automatic: bool,
 ) -> Authority {
+    let profiles = vec![
+        (agent_signer(), Profile::puppet_agent(settings()), true),
+        (client_signer(), Profile::kube_apiserver_client(), false),
+    ];
+    authority_with(folder, store, keys, clock, policy(automatic), profiles).await
+}
+
+/// An authority with signers of the test's choice: name, profile, one certificate per name.
+pub(crate) async fn authority_with(
+    folder: &Path,
+    store: Arc<dyn Store>,
+    keys: Arc<dyn KeyStore>,
+    clock: Arc<dyn Clock>,
+    policy: Policy,
+    profiles: Vec<(SignerName, Profile, bool)>,
+) -> Authority {
     let algorithm = keys.algorithm(&issuer_id()).unwrap();
     let chain = std::fs::read(folder.join("ca.pem")).unwrap();
-    let signer = |name, profile, one_certificate_per_name| Signer {
-        name,
-        profile,
-        issuer: issuer_id(),
-        one_certificate_per_name,
-    };
+    let signers = profiles
+        .into_iter()
+        .map(|(name, profile, one_certificate_per_name)| Signer {
+            name,
+            profile,
+            issuer: issuer_id(),
+            one_certificate_per_name,
+        });
     Authority::start(AuthorityConfig {
         store,
         keys,
         clock,
         entropy: Arc::new(SystemEntropy),
         issuers: vec![Issuer::from_chain(issuer_id(), chain, algorithm).unwrap()],
-        signers: vec![
-            signer(agent_signer(), Profile::puppet_agent(settings()), true),
-            signer(client_signer(), Profile::kube_apiserver_client(), false),
-        ],
-        policy: policy(automatic),
+        signers: signers.collect(),
+        policy,
         limits: Limits::STANDARD,
     })
     .await

@@ -1,5 +1,8 @@
 //! Decisions as tables.
-#![expect(clippy::unwrap_used, reason = "a test that cannot set up its request fails")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot set up its request fails"
+)]
 
 use std::collections::BTreeSet;
 
@@ -29,7 +32,10 @@ fn policy(rules: &[(&str, &str)], reserved: &[&str]) -> Policy {
                 kind: RuleKind::Always,
             })
             .collect(),
-        reserved_names: reserved.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>(),
+        reserved_names: reserved
+            .iter()
+            .map(|name| (*name).to_owned())
+            .collect::<BTreeSet<_>>(),
     }
 }
 
@@ -55,9 +61,18 @@ fn nobody() -> Evidence {
 }
 
 fn person(verdict: PersonVerdict) -> Evidence {
-    let actor =
-        Requester { identity: Identity::Certname { certname: "admin".to_owned() }, source: None };
-    Evidence::none().with_person(Some(PersonDecision { verdict, actor, at: NOW, reason: "known".to_owned() }))
+    let actor = Requester {
+        identity: Identity::Certname {
+            certname: "admin".to_owned(),
+        },
+        source: None,
+    };
+    Evidence::none().with_person(Some(PersonDecision {
+        verdict,
+        actor,
+        at: NOW,
+        reason: "known".to_owned(),
+    }))
 }
 
 #[test]
@@ -65,7 +80,10 @@ fn deny_by_default() {
     let request = csr(CsrBuilder::new("web01"));
     for (case, policy) in [
         ("no policy at all", Policy::default()),
-        ("rules for another signer only", policy(&[("other", "example.com/other")], &[])),
+        (
+            "rules for another signer only",
+            policy(&[("other", "example.com/other")], &[]),
+        ),
     ] {
         match outcome(&policy, &request, "web01", &nobody()) {
             Outcome::Done(Verdict::Pending(explanation)) => {
@@ -79,14 +97,26 @@ fn deny_by_default() {
 
 #[test]
 fn the_first_rule_that_matches_decides_and_is_named() {
-    let policy =
-        policy(&[("other", "example.com/other"), ("first", "example.com/agents"), ("second", "example.com/agents")], &[]);
+    let policy = policy(
+        &[
+            ("other", "example.com/other"),
+            ("first", "example.com/agents"),
+            ("second", "example.com/agents"),
+        ],
+        &[],
+    );
     let request = csr(CsrBuilder::new("web01"));
-    let Outcome::Done(Verdict::Approve(approval)) = outcome(&policy, &request, "web01", &nobody()) else {
+    let Outcome::Done(Verdict::Approve(approval)) = outcome(&policy, &request, "web01", &nobody())
+    else {
         panic!("not approved");
     };
     let explanation = approval.explanation();
-    assert_eq!(explanation.by, Some(Deciding::Rule { name: "first".to_owned() }));
+    assert_eq!(
+        explanation.by,
+        Some(Deciding::Rule {
+            name: "first".to_owned()
+        })
+    );
     assert_eq!(explanation.generation, 7);
     assert_eq!(explanation.at, NOW);
     assert_eq!(explanation.steps.len(), 1);
@@ -94,13 +124,34 @@ fn the_first_rule_that_matches_decides_and_is_named() {
 
 #[test]
 fn no_rule_approves_the_authoritys_own_names() {
-    let policy = policy(&[("all", "example.com/agents")], &["ca.example.com", "admin"]);
+    let policy = policy(
+        &[("all", "example.com/agents")],
+        &["ca.example.com", "admin", "192.0.2.1", "2001:db8::1"],
+    );
     for (case, key, build) in [
         ("by key", "ca.example.com", CsrBuilder::new("x")),
         ("by common name", "x", CsrBuilder::new("ca.example.com")),
-        ("by common name in another case", "x", CsrBuilder::new("CA.Example.com")),
-        ("by alternative name", "x", CsrBuilder::new("x").dns("ca.example.com")),
+        (
+            "by common name in another case",
+            "x",
+            CsrBuilder::new("CA.Example.com"),
+        ),
+        (
+            "by alternative name",
+            "x",
+            CsrBuilder::new("x").dns("ca.example.com"),
+        ),
         ("with a final dot", "x", CsrBuilder::new("x").dns("admin.")),
+        (
+            "by address",
+            "x",
+            CsrBuilder::new("x").ip([192, 0, 2, 1].into()),
+        ),
+        (
+            "by IPv6 address",
+            "x",
+            CsrBuilder::new("x").ip("2001:db8::1".parse().unwrap()),
+        ),
     ] {
         match outcome(&policy, &csr(build), key, &nobody()) {
             Outcome::Done(Verdict::Pending(explanation)) => {
@@ -116,10 +167,26 @@ fn a_persons_word_settles_it_whatever_the_rules_say() {
     let request = csr(CsrBuilder::new("ca.example.com"));
     for rules in [&[][..], &[("all", "example.com/agents")][..]] {
         let policy = policy(rules, &["ca.example.com"]);
-        let approved = outcome(&policy, &request, "ca.example.com", &person(PersonVerdict::Approve));
-        assert!(matches!(approved, Outcome::Done(Verdict::Approve(_))), "{approved:?}");
-        let denied = outcome(&policy, &request, "ca.example.com", &person(PersonVerdict::Deny));
-        assert!(matches!(denied, Outcome::Done(Verdict::Deny(_))), "{denied:?}");
+        let approved = outcome(
+            &policy,
+            &request,
+            "ca.example.com",
+            &person(PersonVerdict::Approve),
+        );
+        assert!(
+            matches!(approved, Outcome::Done(Verdict::Approve(_))),
+            "{approved:?}"
+        );
+        let denied = outcome(
+            &policy,
+            &request,
+            "ca.example.com",
+            &person(PersonVerdict::Deny),
+        );
+        assert!(
+            matches!(denied, Outcome::Done(Verdict::Deny(_))),
+            "{denied:?}"
+        );
     }
 }
 
@@ -127,17 +194,24 @@ fn a_persons_word_settles_it_whatever_the_rules_say() {
 fn it_asks_for_what_it_lacks_and_only_then() {
     let request = csr(CsrBuilder::new("web01"));
     let asked = outcome(&Policy::default(), &request, "web01", &Evidence::none());
-    assert!(matches!(&asked, Outcome::Need(queries) if *queries == [Query::Person]), "{asked:?}");
+    assert!(
+        matches!(&asked, Outcome::Need(queries) if *queries == [Query::Person]),
+        "{asked:?}"
+    );
     let all = policy(&[("all", "example.com/agents")], &[]);
     let settled = outcome(&all, &request, "web01", &Evidence::none());
-    assert!(matches!(settled, Outcome::Done(Verdict::Approve(_))), "{settled:?}");
+    assert!(
+        matches!(settled, Outcome::Done(Verdict::Approve(_))),
+        "{settled:?}"
+    );
 }
 
 #[test]
 fn an_approval_is_taken_up_again_only_from_an_approving_record() {
     let request = csr(CsrBuilder::new("web01"));
     let all = policy(&[("all", "example.com/agents")], &[]);
-    let Outcome::Done(Verdict::Approve(approval)) = outcome(&all, &request, "web01", &nobody()) else {
+    let Outcome::Done(Verdict::Approve(approval)) = outcome(&all, &request, "web01", &nobody())
+    else {
         panic!("not approved");
     };
     let stored = serde_json::to_string(approval.explanation()).unwrap();

@@ -35,6 +35,7 @@ pub(super) fn unsignable(certname: &str, fault: &ProfileFault) -> String {
         }
         ProfileFault::UsageNotPermitted { .. }
         | ProfileFault::UsageMissing { .. }
+        | ProfileFault::Organization { .. }
         | ProfileFault::Nameless => {
             format!("CSR '{certname}' cannot be signed: {fault}")
         }
