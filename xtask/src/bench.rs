@@ -163,8 +163,10 @@ impl Server {
             .arg(data.join("data"))
             .args(["--listen", "127.0.0.1:0", "--kubernetes-listen", "off"])
             .args(["--hostname", "localhost", "--autosign", "true"])
-            .env("RUST_LOG", "warn")
+            .env_remove("RUST_LOG")
             .stdout(Stdio::piped())
+            // It logs as it does by default; where to is nobody's bottleneck.
+            .stderr(Stdio::null())
             .spawn()
             .context("cannot start the server")?;
         let stdout = child.stdout.take().context("the server has no output")?;

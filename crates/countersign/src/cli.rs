@@ -305,6 +305,43 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    /// Run it to write the manual pages anew after a change; it fails once and says so.
+    #[test]
+    fn the_manual_pages_are_those_of_the_commands() {
+        fn pages_of(command: &clap::Command, name: &str, pages: &mut Vec<(String, Vec<u8>)>) {
+            let mut page = Vec::new();
+            let title: &'static str = Box::leak(name.to_owned().into_boxed_str());
+            let named = command.clone().name(title).version(None::<&str>);
+            clap_mangen::Man::new(named)
+                .date("")
+                .render(&mut page)
+                .unwrap();
+            pages.push((format!("{name}.1"), page));
+            for sub in command
+                .get_subcommands()
+                .filter(|sub| sub.get_name() != "help")
+            {
+                pages_of(sub, &format!("{name}-{}", sub.get_name()), pages);
+            }
+        }
+        let mut all = Vec::new();
+        pages_of(&Cli::command(), "countersign", &mut all);
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/man");
+        std::fs::create_dir_all(&folder).unwrap();
+        let mut stale = Vec::new();
+        for (file, page) in all {
+            let path = folder.join(&file);
+            if std::fs::read(&path).ok().as_ref() != Some(&page) {
+                std::fs::write(&path, page).unwrap();
+                stale.push(file);
+            }
+        }
+        assert!(
+            stale.is_empty(),
+            "written anew, look at them and commit them: {stale:?}"
+        );
+    }
+
     #[test]
     fn every_command_has_an_example() {
         fn check(command: &clap::Command) {

@@ -90,6 +90,18 @@ fn holds(connection: &Connection, precondition: &Precondition) -> Result<bool, F
                 .query_row(params![issuer.as_str(), name], |row| Ok((row.get(0)?, row.get(1)?)))?;
             Ok(!open && newest.as_deref() == serial.as_ref().map(Serial::as_bytes))
         }
+        Precondition::IssuedCount {
+            issuer,
+            name,
+            count,
+        } => {
+            let stored: i64 = connection
+                .prepare_cached(
+                    "SELECT count(*) FROM certificates WHERE issuer = ?1 AND name = ?2 AND state = 'issued'",
+                )?
+                .query_row(params![issuer.as_str(), name], |row| row.get(0))?;
+            Ok(usize::try_from(stored).is_ok_and(|stored| stored == *count))
+        }
         Precondition::IntentOpen {
             issuer,
             serial,

@@ -16,7 +16,7 @@ pub(crate) struct StoreFiles {
     database: PathBuf,
     folder: PathBuf,
     /// Held for as long as the store lives; the system releases it when the process dies.
-    _lock: File,
+    lock: File,
 }
 
 impl StoreFiles {
@@ -41,7 +41,7 @@ impl StoreFiles {
         Ok(Self {
             database,
             folder,
-            _lock: lock,
+            lock,
         })
     }
 
@@ -101,6 +101,13 @@ impl StoreFiles {
             database: of(&self.database)?,
             log: of(&beside(&self.database, "-wal"))?,
         })
+    }
+}
+
+impl Drop for StoreFiles {
+    /// Closing the file is not enough: a program that is being started right now has a copy of it until it runs.
+    fn drop(&mut self) {
+        let _ = self.lock.unlock();
     }
 }
 

@@ -1,8 +1,8 @@
 //! Where the authority keeps what it acknowledged: SQLite behind the engine's [`Store`] trait.
 //!
-//! One thread owns the connection that writes. It gathers the changes that are waiting, gives each a savepoint, commits
-//! them together and only then answers, so that the cost of reaching the disk is shared by everybody who waits for it.
-//! Other threads read beside it. A lock file keeps a second process out.
+//! One thread owns the connection that writes. It gathers the changes that are waiting, commits them together and
+//! only then answers, so that the cost of reaching the disk is shared by everybody who waits for it. Other threads read
+//! beside it. A lock file keeps a second process out.
 //!
 //! This crate decides nothing: it checks the preconditions it is given and writes what it is told, whole or not at all.
 //!

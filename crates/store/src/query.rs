@@ -1,4 +1,5 @@
-//! The reads. Each sees one snapshot: everything that was acknowledged before it began.
+//! The reads. Each sees one snapshot, which holds everything that was acknowledged before it began: it is a single
+//! statement, or a transaction around several.
 
 use countersign_authority::store::{Changed, Past, RequestFilter};
 use countersign_authority::{
@@ -74,16 +75,17 @@ pub(crate) fn request_at(
     key: &str,
     past: Past,
 ) -> Result<Option<RequestRecord>, Fault> {
-    let sql = format!("SELECT {REQUEST} FROM requests WHERE door = ?1 AND key = ?2 AND live = 1");
-    let live = one(connection, &sql, params![door.as_str(), key], row::request)?;
-    if live.is_some() || past == Past::Ignore {
-        return Ok(live);
-    }
-    // Identities of one second are in no particular order; row numbers are in order of arrival.
-    let sql = format!(
-        "SELECT {REQUEST} FROM requests
-         WHERE number = (SELECT max(number) FROM requests WHERE door = ?1 AND key = ?2)"
-    );
+    let sql = match past {
+        Past::Ignore => {
+            format!("SELECT {REQUEST} FROM requests WHERE door = ?1 AND key = ?2 AND live = 1")
+        }
+        // Identities of one second are in no particular order; row numbers are in order of arrival.
+        Past::Include => format!(
+            "SELECT {REQUEST} FROM requests WHERE number = coalesce(
+                 (SELECT number FROM requests WHERE door = ?1 AND key = ?2 AND live = 1),
+                 (SELECT max(number) FROM requests WHERE door = ?1 AND key = ?2))"
+        ),
+    };
     one(connection, &sql, params![door.as_str(), key], row::request)
 }
 
@@ -93,10 +95,11 @@ pub(crate) fn requests(
     connection: &Connection,
     filter: &RequestFilter,
 ) -> Result<Vec<RequestRecord>, Fault> {
+    let snapshot = connection.unchecked_transaction()?;
     let mut page = Vec::new();
     let mut next = match &filter.after {
         Some((door, _, _)) => Some(door.as_str().to_owned()),
-        None => first_door(connection, "SELECT min(door) FROM requests", [])?,
+        None => first_door(&snapshot, "SELECT min(door) FROM requests", [])?,
     };
     while let Some(door) = next {
         if filter
@@ -106,7 +109,7 @@ pub(crate) fn requests(
         {
             let (sql, values) = requests_of_door(&door, filter, page.len());
             page.extend(all(
-                connection,
+                &snapshot,
                 &sql,
                 params_from_iter(values),
                 row::request,
@@ -116,11 +119,12 @@ pub(crate) fn requests(
             break;
         }
         next = first_door(
-            connection,
+            &snapshot,
             "SELECT min(door) FROM requests WHERE door > ?1",
             [&door],
         )?;
     }
+    snapshot.commit()?;
     Ok(page)
 }
 
@@ -234,20 +238,12 @@ pub(crate) fn crl(connection: &Connection, issuer: &IssuerId) -> Result<Option<C
 }
 
 pub(crate) fn open_intents(connection: &Connection) -> Result<Vec<Intent>, Fault> {
-    let sql = format!("SELECT {INTENT} FROM certificates WHERE state = 'intended' ORDER BY number");
-    all(connection, &sql, [], row::intent)
-}
-
-pub(crate) fn approved_without_intent(
-    connection: &Connection,
-) -> Result<Vec<RequestRecord>, Fault> {
+    // The index is said outright: SQLite would rather walk the whole ledger in order than sort the few that are open.
     let sql = format!(
-        "SELECT {REQUEST} FROM requests
-         WHERE state = 'approved' AND serial IS NULL
-           AND id NOT IN (SELECT request FROM certificates WHERE state = 'intended')
-         ORDER BY number"
+        "SELECT {INTENT} FROM certificates INDEXED BY certificates_intended
+         WHERE state = 'intended' ORDER BY number"
     );
-    all(connection, &sql, [], row::request)
+    all(connection, &sql, [], row::intent)
 }
 
 /// The query for the rest of a page, of one door.
@@ -373,95 +369,4 @@ const OPEN: &str =
     " AND (state = 'pending' OR state = 'approved' OR state = 'denied' OR state = 'failed')";
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::migration;
-    use std::path::Path;
-
-    fn plan(filter: &RequestFilter) -> String {
-        let mut connection = Connection::open_in_memory().unwrap();
-        migration::migrate(&mut connection, Path::new("plan.db")).unwrap();
-        let (sql, values) = requests_of_door("puppet", filter, 0);
-        let mut statement = connection
-            .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))
-            .unwrap();
-        let steps = statement
-            .query_map(params_from_iter(values), |row| row.get::<_, String>(3))
-            .unwrap();
-        steps.collect::<Result<Vec<_>, _>>().unwrap().join("; ")
-    }
-
-    #[test]
-    fn a_page_of_requests_is_read_in_index_order() {
-        let after = Some((
-            Door::named("puppet"),
-            "a".to_owned(),
-            RequestId::from_bytes([0; 16]),
-        ));
-        for after in [None, after] {
-            let filter = RequestFilter {
-                after,
-                limit: 100,
-                ..RequestFilter::default()
-            };
-            let plan = plan(&filter);
-            assert!(
-                plan.contains("USING INDEX requests_listing (door=?"),
-                "{plan}"
-            );
-            assert!(!plan.contains("TEMP B-TREE"), "{plan}");
-        }
-    }
-
-    #[test]
-    fn requests_in_one_open_state_are_found_without_walking_past_the_issued() {
-        let after = Some((
-            Door::named("puppet"),
-            "a".to_owned(),
-            RequestId::from_bytes([0; 16]),
-        ));
-        for after in [None, after] {
-            for state in [
-                RequestState::Pending,
-                RequestState::Approved,
-                RequestState::Denied,
-                RequestState::Failed,
-            ] {
-                let states = vec![state];
-                let plan = plan(&RequestFilter {
-                    states,
-                    after: after.clone(),
-                    limit: 100,
-                    ..RequestFilter::default()
-                });
-                assert!(
-                    plan.contains("USING INDEX requests_open (state=? AND door=?"),
-                    "{plan}"
-                );
-                assert!(!plan.contains("TEMP B-TREE"), "{plan}");
-            }
-        }
-    }
-
-    #[test]
-    fn requests_in_several_open_states_are_found_without_walking_past_the_issued() {
-        let states = vec![RequestState::Pending, RequestState::Approved];
-        let plan = plan(&RequestFilter {
-            states,
-            limit: 100,
-            ..RequestFilter::default()
-        });
-        assert!(plan.contains("requests_open"), "{plan}");
-    }
-
-    #[test]
-    fn live_requests_are_read_in_index_order() {
-        let plan = plan(&RequestFilter {
-            live_only: true,
-            limit: 100,
-            ..RequestFilter::default()
-        });
-        assert!(plan.contains("USING INDEX requests_live (door=?"), "{plan}");
-        assert!(!plan.contains("TEMP B-TREE"), "{plan}");
-    }
-}
+mod plan;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use countersign_authority::store::{
-    Answer, Change, Changed, CommitFault, Committed, Past, RequestFilter, Store, StoreFault,
+    Answer, Change, Changed, CommitFault, Committed, Past, RequestFilter, Store, StoreFault, Write,
 };
 use countersign_authority::{
     AuditEntry, CrlRecord, Door, Intent, IssuerId, LedgerEntry, RequestId, RequestRecord, Revision,
@@ -15,7 +15,7 @@ use countersign_authority::{
 use countersign_pki::{Serial, UnixTime};
 use futures_util::future::BoxFuture;
 use rusqlite::Connection;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::fault::{Fault, SharedFault};
 use crate::folder::{OpenFault, StoreFiles};
@@ -27,18 +27,13 @@ use crate::writer::{WriteJob, Writer};
 /// A store in one SQLite file that this process has to itself.
 ///
 /// A commit that was handed over is carried out even if its caller goes away. Dropping the store completes what is
-/// waiting and closes the files.
+/// waiting and closes the files. Under load, commits are refused, except those that finish a certificate: they wait.
 pub struct SqliteStore {
     files: Arc<StoreFiles>,
     revisions: watch::Receiver<Revision>,
     /// Taken only when the store is dropped, which tells the threads to end.
     queues: Option<Queues>,
     threads: Vec<JoinHandle<()>>,
-}
-
-struct Queues {
-    writes: SyncSender<WriteJob>,
-    reads: SyncSender<ReadJob>,
 }
 
 impl SqliteStore {
@@ -70,7 +65,7 @@ impl SqliteStore {
         })?;
 
         let (sender, revisions) = watch::channel(revision);
-        let (writes, write_queue) = sync_channel(WAITING_WRITES);
+        let (writes, write_queue) = mpsc::channel(WAITING_WRITES);
         let (reads, read_queue) = sync_channel(WAITING_READS);
         let mut store = Self {
             files,
@@ -79,7 +74,7 @@ impl SqliteStore {
             threads: Vec::new(),
         };
         let writer = Writer::new(Arc::clone(&store.files), identity, connection, sender);
-        store.start("store-writer".to_owned(), move || writer.run(&write_queue))?;
+        store.start("store-writer".to_owned(), move || writer.run(write_queue))?;
         let read_queue: Arc<Mutex<Receiver<ReadJob>>> = Arc::new(Mutex::new(read_queue));
         for (number, connection) in (1..).zip(readers) {
             let queue = Arc::clone(&read_queue);
@@ -117,7 +112,7 @@ impl SqliteStore {
                 }
             });
             let queues = self.queues.as_ref().ok_or(StoreFault::Stopped)?;
-            hand_over(&queues.reads, job)?;
+            queues.ask(job)?;
             match answered.await {
                 Ok(Ok(found)) => Ok(found),
                 Ok(Err(Fault::Sqlite(error))) => {
@@ -145,7 +140,7 @@ impl Store for SqliteStore {
         Box::pin(async move {
             let (answer, answered) = oneshot::channel();
             let queues = self.queues.as_ref().ok_or(StoreFault::Stopped)?;
-            hand_over(&queues.writes, WriteJob { change, answer })?;
+            queues.hand_over(WriteJob { change, answer }).await?;
             answered
                 .await
                 .unwrap_or(Err(CommitFault::Store(StoreFault::Stopped)))
@@ -223,10 +218,6 @@ impl Store for SqliteStore {
         self.read(query::open_intents)
     }
 
-    fn approved_without_intent(&self) -> Answer<'_, Vec<RequestRecord>> {
-        self.read(query::approved_without_intent)
-    }
-
     fn audit(&self, since: Revision, limit: usize) -> Answer<'_, Vec<(Revision, AuditEntry)>> {
         self.read(move |connection| query::audit(connection, since, limit))
     }
@@ -236,11 +227,35 @@ impl Store for SqliteStore {
     }
 }
 
-fn hand_over<T>(queue: &SyncSender<T>, job: T) -> Result<(), StoreFault> {
-    queue.try_send(job).map_err(|refusal| match refusal {
-        TrySendError::Full(_) => StoreFault::Overloaded,
-        TrySendError::Disconnected(_) => StoreFault::Stopped,
-    })
+/// What waits for the threads.
+struct Queues {
+    writes: mpsc::Sender<WriteJob>,
+    reads: SyncSender<ReadJob>,
+}
+
+impl Queues {
+    /// Hands a change to the writer. When too many wait, it is refused, unless it records a finished signature: the key
+    /// was used for it, and a refusal would cost the serial and a second signature. There are never more of those than
+    /// there were intents accepted before them.
+    async fn hand_over(&self, job: WriteJob) -> Result<(), StoreFault> {
+        let finishes = |write: &Write| matches!(write, Write::Record { .. });
+        if job.change.writes.iter().any(finishes) {
+            let sent = self.writes.send(job).await;
+            return sent.map_err(|_| StoreFault::Stopped);
+        }
+        self.writes.try_send(job).map_err(|refusal| match refusal {
+            mpsc::error::TrySendError::Full(_) => StoreFault::Overloaded,
+            mpsc::error::TrySendError::Closed(_) => StoreFault::Stopped,
+        })
+    }
+
+    /// Hands a query to the readers.
+    fn ask(&self, job: ReadJob) -> Result<(), StoreFault> {
+        self.reads.try_send(job).map_err(|refusal| match refusal {
+            TrySendError::Full(_) => StoreFault::Overloaded,
+            TrySendError::Disconnected(_) => StoreFault::Stopped,
+        })
+    }
 }
 
 const READERS: usize = 2; // reads are short; more threads would only take cores from signing

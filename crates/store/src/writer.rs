@@ -14,12 +14,11 @@
 //! process dies before any other commit succeeds, can a change that was answered with a fault be found stored.
 
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
 
 use countersign_authority::Revision;
 use countersign_authority::store::{Change, CommitFault, Committed, StoreFault};
 use rusqlite::{Connection, params};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::change;
 use crate::fault::{Fault, SharedFault};
@@ -66,11 +65,9 @@ impl Writer {
     }
 
     /// Serves until every sender is gone, and everything they sent is answered.
-    pub(crate) fn run(mut self, queue: &Receiver<WriteJob>) {
+    pub(crate) fn run(mut self, mut queue: mpsc::Receiver<WriteJob>) {
         let mut group = Vec::with_capacity(LARGEST_GROUP);
-        while let Ok(job) = queue.recv() {
-            group.push(job);
-            group.extend(queue.try_iter().take(LARGEST_GROUP.saturating_sub(1)));
+        while queue.blocking_recv_many(&mut group, LARGEST_GROUP) > 0 {
             self.serve(&mut group);
         }
     }
@@ -266,3 +263,60 @@ impl From<rusqlite::Error> for GroupFault {
 
 /// Bounds how long the first change of a group waits for the last, and the memory of one transaction.
 const LARGEST_GROUP: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::migration;
+
+    /// What the pragma says for `FULL`: the log is synced before a commit returns.
+    const FULL: i64 = 2;
+
+    #[test]
+    fn every_commit_is_synced_also_after_the_connection_was_renewed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("countersign.db");
+        let files = Arc::new(StoreFiles::claim(&path).unwrap());
+        let mut connection = files.writer().unwrap();
+        migration::migrate(&mut connection, &path).unwrap();
+        let identity = files.identity().unwrap();
+        let mut writer = Writer::new(
+            files,
+            identity,
+            connection,
+            watch::Sender::new(Revision::default()),
+        );
+        assert_synced(&writer.connection);
+        commit_one(&mut writer);
+
+        // Marks the first connection, so that the second is seen to be another.
+        writer
+            .connection
+            .execute_batch("CREATE TEMP TABLE mark (x)")
+            .unwrap();
+        writer.suspect = true;
+        commit_one(&mut writer);
+        let marked = writer.connection.prepare("SELECT x FROM mark").is_ok();
+        assert!(!marked, "the connection was renewed");
+        assert!(!writer.suspect);
+        assert_synced(&writer.connection);
+    }
+
+    fn commit_one(writer: &mut Writer) {
+        let (answer, mut answered) = oneshot::channel();
+        let change = Change::default();
+        writer.serve(&mut vec![WriteJob { change, answer }]);
+        answered.try_recv().unwrap().unwrap();
+    }
+
+    fn assert_synced(connection: &Connection) {
+        let synchronous: i64 = connection
+            .pragma_query_value(None, "synchronous", |row| row.get(0))
+            .unwrap();
+        assert_eq!(synchronous, FULL);
+        let mode: String = connection
+            .pragma_query_value(None, "journal_mode", |row| row.get(0))
+            .unwrap();
+        assert_eq!(mode, "wal");
+    }
+}

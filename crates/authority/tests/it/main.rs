@@ -8,4 +8,5 @@ mod enrolment;
 mod invariants;
 mod kill_points;
 mod recovery;
+mod tripwire;
 mod world;

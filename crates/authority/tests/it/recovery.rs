@@ -49,15 +49,21 @@ impl<K: KeyStore> KeyStore for Faulty<K> {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_fails_or_lies_costs_a_serial_and_nothing_else() {
+/// A folder with an issuer whose keys can be broken.
+async fn faulty() -> (tempfile::TempDir, Arc<Faulty<countersign_keys::FileKeys>>) {
     let folder = tempfile::tempdir().unwrap();
     world::prepare(folder.path()).await;
-    let keys = Arc::new(Faulty {
+    let keys = Faulty {
         keys: world::keys(folder.path()),
         fails: AtomicBool::new(false),
         lies: AtomicBool::new(false),
-    });
+    };
+    (folder, Arc::new(keys))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_fails_or_lies_costs_a_serial_and_nothing_else() {
+    let (folder, keys) = faulty().await;
     let store = Arc::new(world::store(folder.path()));
     let authority =
         world::authority(folder.path(), store, keys.clone(), TestClock::new(), true).await;
@@ -101,13 +107,7 @@ async fn a_key_that_fails_or_lies_costs_a_serial_and_nothing_else() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crl_that_failed_is_published_by_the_next_call() {
-    let folder = tempfile::tempdir().unwrap();
-    world::prepare(folder.path()).await;
-    let keys = Arc::new(Faulty {
-        keys: world::keys(folder.path()),
-        fails: AtomicBool::new(false),
-        lies: AtomicBool::new(false),
-    });
+    let (folder, keys) = faulty().await;
     let store = Arc::new(world::store(folder.path()));
     let authority =
         world::authority(folder.path(), store, keys.clone(), TestClock::new(), true).await;
@@ -159,13 +159,7 @@ async fn recovery_examines_anew_and_never_widens_or_outlives() {
     use countersign_authority::Profile;
     use countersign_authority::profile::{OtherNames, PuppetSettings};
 
-    let folder = tempfile::tempdir().unwrap();
-    world::prepare(folder.path()).await;
-    let keys = Arc::new(Faulty {
-        keys: world::keys(folder.path()),
-        fails: AtomicBool::new(false),
-        lies: AtomicBool::new(false),
-    });
+    let (folder, keys) = faulty().await;
     let clock = TestClock::new();
     let start = async |alt_names| {
         let settings = PuppetSettings {
@@ -233,13 +227,7 @@ async fn recovery_examines_anew_and_never_widens_or_outlives() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_would_have_ended_is_not_signed_any_more() {
-    let folder = tempfile::tempdir().unwrap();
-    world::prepare(folder.path()).await;
-    let keys = Arc::new(Faulty {
-        keys: world::keys(folder.path()),
-        fails: AtomicBool::new(false),
-        lies: AtomicBool::new(false),
-    });
+    let (folder, keys) = faulty().await;
     let clock = TestClock::new();
     let store = Arc::new(world::store(folder.path()));
     let authority =

@@ -156,20 +156,7 @@ impl World {
     pub(crate) async fn new(automatic: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
         prepare(folder.path()).await;
-        let clock = TestClock::new();
-        let authority = authority(
-            folder.path(),
-            Arc::new(store(folder.path())),
-            Arc::new(keys(folder.path())),
-            clock.clone(),
-            automatic,
-        )
-        .await;
-        Self {
-            folder,
-            clock,
-            authority,
-        }
+        Self::on(folder, TestClock::new(), automatic).await
     }
 
     /// Ends the authority and starts another on the same folder.
@@ -177,17 +164,16 @@ impl World {
         let Self {
             folder,
             clock,
-            authority: old,
+            authority,
         } = self;
-        drop(old);
-        let authority = authority(
-            folder.path(),
-            Arc::new(store(folder.path())),
-            Arc::new(keys(folder.path())),
-            clock.clone(),
-            automatic,
-        )
-        .await;
+        drop(authority);
+        Self::on(folder, clock, automatic).await
+    }
+
+    async fn on(folder: tempfile::TempDir, clock: Arc<TestClock>, automatic: bool) -> Self {
+        let path = folder.path();
+        let (store, keys) = (Arc::new(store(path)), Arc::new(keys(path)));
+        let authority = authority(path, store, keys, clock.clone(), automatic).await;
         Self {
             folder,
             clock,

@@ -142,7 +142,7 @@ fn encrypted_keys_are_refused_with_the_remedy() {
 }
 
 #[test]
-fn faults_never_show_the_key() {
+fn secrets_stay_secret_in_faults() {
     let folder = KeyFolder::new();
     let key = fixed_key("p256a.pem");
     folder.write("damaged.pem", &key.replacen('M', "!", 1));

@@ -1,6 +1,6 @@
 //! The ledger: intents, certificates, revocations and published lists.
 
-use countersign_authority::store::{Change, CommitFault, Precondition, Write};
+use countersign_authority::store::{Change, CommitFault, Precondition, Store, Write};
 use countersign_authority::{Intent, IssuerId, LedgerEntry, Owner, Revoked};
 use countersign_pki::{RevocationReason, Serial};
 
@@ -84,20 +84,7 @@ pub async fn the_newest_certificate_is_checked_with_open_intents(ground: &dyn Gr
             name: name.to_owned(),
             serial,
         };
-        let change = Change {
-            preconditions: vec![precondition.clone()],
-            ..Change::default()
-        };
-        match store.commit(change).await {
-            Ok(_) => true,
-            Err(CommitFault::Conflict {
-                precondition: failed,
-            }) => {
-                assert_eq!(failed, precondition);
-                false
-            }
-            Err(other) => panic!("{other:?}"),
-        }
+        holds(&*store, precondition).await
     };
     assert!(newest("a", None).await);
     let first = sample.enrolment("a");
@@ -127,6 +114,50 @@ pub async fn the_newest_certificate_is_checked_with_open_intents(ground: &dyn Gr
     )
     .await;
     assert!(newest("a", Some(second.intent.serial)).await);
+}
+
+/// The precondition counts every recorded certificate of that name and issuer, and no intent, open or void.
+pub async fn certificates_of_a_name_are_counted_without_intents(ground: &dyn Ground) {
+    let (store, sample) = (ground.open().await, Sample::default());
+    let counted = async |issuer: IssuerId, name: &str| {
+        let mut counts = Vec::new();
+        for count in 0..4 {
+            let (issuer, name) = (issuer.clone(), name.to_owned());
+            let precondition = Precondition::IssuedCount {
+                issuer,
+                name,
+                count,
+            };
+            if holds(&*store, precondition).await {
+                counts.push(count);
+            }
+        }
+        counts
+    };
+    assert_eq!(counted(Sample::issuer(), "a").await, [0]);
+    let first = sample.enrolment("a");
+    store.commit(first.intend(&sample)).await.unwrap();
+    assert_eq!(counted(Sample::issuer(), "a").await, [0]);
+    store.commit(first.record(&sample)).await.unwrap();
+    assert_eq!(counted(Sample::issuer(), "a").await, [1]);
+    let second = renew(&*store, &sample, &first).await;
+    assert_eq!(counted(Sample::issuer(), "a").await, [2]);
+
+    let third = sample.intent(&first.request);
+    let (issuer, serial) = (third.issuer.clone(), third.serial);
+    write(&*store, vec![Write::Intend(third)]).await;
+    assert_eq!(counted(Sample::issuer(), "a").await, [2]);
+    write(&*store, vec![Write::VoidIntent { issuer, serial }]).await;
+    assert_eq!(counted(Sample::issuer(), "a").await, [2]);
+    let revocation = second.revocation(Sample::time(10), RevocationReason::Superseded);
+    write(&*store, vec![Write::Revoke(revocation)]).await;
+    assert_eq!(
+        counted(Sample::issuer(), "a").await,
+        [2],
+        "revoked ones too"
+    );
+    assert_eq!(counted(Sample::issuer(), "aa").await, [0]);
+    assert_eq!(counted(other_issuer(), "a").await, [0]);
 }
 
 /// A certificate enters the ledger only through an intent that is open and its owner's.
@@ -452,6 +483,24 @@ pub async fn open_intents_are_listed_oldest_first(ground: &dyn Ground) {
     }
     enrol(&*store, &sample, "done").await;
     assert_same(store.open_intents().await.unwrap(), expected);
+}
+
+/// Whether a change that relies on this alone is committed.
+async fn holds(store: &dyn Store, precondition: Precondition) -> bool {
+    let change = Change {
+        preconditions: vec![precondition.clone()],
+        ..Change::default()
+    };
+    match store.commit(change).await {
+        Ok(_) => true,
+        Err(CommitFault::Conflict {
+            precondition: failed,
+        }) => {
+            assert_eq!(failed, precondition);
+            false
+        }
+        Err(other) => panic!("{other:?}"),
+    }
 }
 
 fn other_issuer() -> IssuerId {

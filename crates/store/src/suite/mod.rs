@@ -52,11 +52,11 @@ macro_rules! store_suite {
             a_deleted_request_is_gone_and_its_certificate_stays,
             pages_of_requests_are_ordered_and_complete,
             filters_show_what_they_name,
-            approved_requests_without_intent_are_found,
         }
         $crate::store_suite! { @in ledger, $ground,
             an_intent_becomes_a_certificate_field_by_field,
             the_newest_certificate_is_checked_with_open_intents,
+            certificates_of_a_name_are_counted_without_intents,
             a_record_needs_an_open_intent_of_its_owner,
             a_voided_serial_stays_burned,
             a_serial_is_used_once_per_issuer,
@@ -84,6 +84,8 @@ macro_rules! store_suite {
             a_conflict_fails_alone,
             a_commit_is_visible_when_it_is_acknowledged,
             a_reader_sees_no_gaps_while_writers_run,
+            a_listing_shows_one_moment,
+            a_name_is_looked_up_at_one_moment,
         }
     };
     (@in $area:ident, $ground:expr, $($behaviour:ident,)+) => {

@@ -399,33 +399,6 @@ pub async fn filters_show_what_they_name(ground: &dyn Ground) {
     }
 }
 
-/// Approved requests wait for their certificate until they have it or an intent is open.
-pub async fn approved_requests_without_intent_are_found(ground: &dyn Ground) {
-    let (store, sample) = (ground.open().await, Sample::default());
-    insert(&*store, &sample.request("pending")).await;
-    enrol(&*store, &sample, "issued").await;
-    let waiting = sample.enrolment("waiting");
-    insert(&*store, &waiting.request).await;
-    let intended = sample.enrolment("intended");
-    store.commit(intended.intend(&sample)).await.unwrap();
-    let found = async || {
-        let requests = store.approved_without_intent().await.unwrap();
-        requests
-            .into_iter()
-            .map(|request| request.key)
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(found().await, ["waiting"]);
-
-    let (issuer, serial) = (intended.intent.issuer, intended.intent.serial);
-    write(&*store, vec![Write::VoidIntent { issuer, serial }]).await;
-    assert_eq!(found().await, ["waiting", "intended"]);
-    write(&*store, vec![Write::Intend(waiting.intent.clone())]).await;
-    assert_eq!(found().await, ["intended"]);
-    store.commit(waiting.record(&sample)).await.unwrap();
-    assert_eq!(found().await, ["intended"]);
-}
-
 fn release(request: &RequestRecord) -> Write {
     Write::UpdateRequest(RequestUpdate {
         live: false,

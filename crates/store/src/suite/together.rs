@@ -6,7 +6,7 @@ use std::sync::Arc;
 use countersign_authority::store::{
     Change, CommitFault, Past, Precondition, RequestFilter, Store, Write,
 };
-use countersign_authority::{RequestState, Revision};
+use countersign_authority::{Door, RequestState, Revision};
 use futures_util::future::join_all;
 
 use super::sample::insert;
@@ -219,6 +219,69 @@ pub async fn a_reader_sees_no_gaps_while_writers_run(ground: &dyn Ground) {
     );
 }
 
+/// A listing that reaches over several doors is of one moment: what a commit moves from one to the other is at either.
+pub async fn a_listing_shows_one_moment(ground: &dyn Ground) {
+    let (store, sample) = (ground.open().await, Arc::new(Sample::default()));
+    let mover = {
+        let (store, sample) = (Arc::clone(&store), Arc::clone(&sample));
+        let mut here = sample.request_at(Door::named("a"), "nomad");
+        insert(&*store, &here).await;
+        tokio::spawn(async move {
+            for _ in 0..MOVES {
+                let door = if here.door == Door::named("a") {
+                    Door::named("b")
+                } else {
+                    Door::named("a")
+                };
+                let there = sample.request_at(door, "nomad");
+                let writes = vec![
+                    Write::DeleteRequest(here.id),
+                    Write::InsertRequest(there.clone()),
+                ];
+                store.commit(write_of(writes)).await.unwrap();
+                here = there;
+            }
+        })
+    };
+    while !mover.is_finished() {
+        let listed = store.requests(RequestFilter::default()).await.unwrap();
+        assert_eq!(listed.len(), 1, "{listed:?}");
+    }
+    mover.await.unwrap();
+}
+
+/// A look-up that may answer with the past does not miss a present that began meanwhile.
+pub async fn a_name_is_looked_up_at_one_moment(ground: &dyn Ground) {
+    let (store, sample) = (ground.open().await, Arc::new(Sample::default()));
+    let mut past = sample.request("a");
+    past.live = false;
+    insert(&*store, &past).await;
+    let occupant = {
+        let (store, sample) = (Arc::clone(&store), Arc::clone(&sample));
+        tokio::spawn(async move {
+            for _ in 0..MOVES {
+                // The occupant is older than a request that never held the name: only its being live tells.
+                let occupant = sample.request("a");
+                let mut newer = sample.request("a");
+                newer.live = false;
+                let both = [occupant.clone(), newer.clone()].map(Write::InsertRequest);
+                store.commit(write_of(both.into())).await.unwrap();
+                let gone = [occupant.id, newer.id].map(Write::DeleteRequest);
+                store.commit(write_of(gone.into())).await.unwrap();
+            }
+        })
+    };
+    while !occupant.is_finished() {
+        let found = store
+            .request_at(&Sample::door(), "a", Past::Include)
+            .await
+            .unwrap()
+            .unwrap();
+        assert!(found.live || found.id == past.id, "{found:?}");
+    }
+    occupant.await.unwrap();
+}
+
 /// Commits from many tasks at the same time.
 async fn at_once(
     store: &Arc<dyn Store>,
@@ -256,3 +319,4 @@ async fn trace(store: &dyn Store) -> String {
 }
 
 const CALLERS: usize = 64;
+const MOVES: usize = 300; // without a snapshot, enough to be seen half-way

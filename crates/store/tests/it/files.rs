@@ -2,6 +2,9 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use countersign_authority::store::RequestFilter;
 use countersign_authority::{Revision, Store};
@@ -26,6 +29,25 @@ fn a_second_opener_is_refused_and_told_which_file_to_look_at() {
     ground.store();
 }
 
+/// A program that is being started has copies of our files for a moment; they must not keep the lock.
+#[test]
+fn a_closed_store_opens_again_while_programs_are_started() {
+    let ground = TemporaryFile::new();
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    Command::new("true").status().unwrap();
+                }
+            });
+        }
+        let refused = (0..100).find_map(|_| SqliteStore::open(&ground.path()).err());
+        ended.store(true, Ordering::Relaxed);
+        assert!(refused.is_none(), "{refused:?}");
+    });
+}
+
 #[test]
 fn nobody_else_can_read_the_files() {
     let ground = TemporaryFile::new();
@@ -42,7 +64,7 @@ fn nobody_else_can_read_the_files() {
 }
 
 #[test]
-fn the_database_is_durable_and_has_large_pages() {
+fn the_database_has_a_write_ahead_log_and_large_pages() {
     let ground = TemporaryFile::new();
     drop(ground.store());
     let connection = Connection::open(ground.path()).unwrap();

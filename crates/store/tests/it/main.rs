@@ -1,4 +1,5 @@
-//! The store on SQLite: the conformance suite, files and schema, death of the process, and a failing disk.
+//! The store on SQLite: the conformance suite, files and schema, death of the process, a failing disk and
+//! too much work.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -10,6 +11,7 @@ mod crash;
 mod disk;
 mod files;
 mod ground;
+mod pressure;
 
 mod sqlite {
     use crate::ground::TemporaryFile;

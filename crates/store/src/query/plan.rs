@@ -1,0 +1,262 @@
+//! How SQLite plans what runs for every request, and what runs at start: by an index, however long the ledger is.
+//!
+//! The statements are not repeated here: a trace takes them from what the store really runs.
+
+use super::*;
+use crate::change;
+use crate::folder::StoreFiles;
+use crate::migration;
+use countersign_authority::Owner;
+use countersign_authority::store::{Change, Precondition};
+use rusqlite::trace::{TraceEvent, TraceEventCodes};
+use std::sync::{Arc, Mutex};
+
+/// A new store's connection, set up as the writer's is.
+fn connection(folder: &tempfile::TempDir) -> Connection {
+    let path = folder.path().join("plan.db");
+    let mut connection = StoreFiles::claim(&path).unwrap().writer().unwrap();
+    migration::migrate(&mut connection, &path).unwrap();
+    connection
+}
+
+/// The plans of the statements that `work` runs, one line each.
+fn plans<T>(work: impl FnOnce(&Connection) -> Result<T, Fault>) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let mut connection = connection(&folder);
+    let statements = Arc::new(Mutex::new(Vec::new()));
+    let traced = Arc::clone(&statements);
+    let trace = move |event: TraceEvent<'_>| {
+        if let TraceEvent::Stmt(statement, _) = event {
+            // With its parameters, not their values: a value could match a partial index, a parameter cannot.
+            traced.lock().unwrap().push(statement.sql().into_owned());
+        }
+    };
+    connection
+        .trace_v2(TraceEventCodes::SQLITE_TRACE_STMT, Some(trace))
+        .unwrap();
+    match work(&connection) {
+        Ok(_) | Err(Fault::Refused(_)) => {}
+        Err(other) => panic!("{other:?}"),
+    }
+    let ran = statements.lock().unwrap().clone();
+    let plans: Vec<String> = ran.iter().map(|sql| explain(&connection, sql)).collect();
+    plans.into_iter().filter(|plan| !plan.is_empty()).collect()
+}
+
+fn explain(connection: &Connection, sql: &str) -> String {
+    let mut statement = connection
+        .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))
+        .unwrap();
+    let steps = statement.raw_query().mapped(|row| row.get::<_, String>(3));
+    steps.collect::<Result<Vec<_>, _>>().unwrap().join("; ")
+}
+
+/// The one plan of a precondition, which does not hold in an empty store or does: either way it was looked up.
+fn plan_of(precondition: Precondition) -> String {
+    let change = Change {
+        preconditions: vec![precondition],
+        ..Change::default()
+    };
+    one_plan(|connection| change::check(connection, &change))
+}
+
+fn one_plan<T>(work: impl FnOnce(&Connection) -> Result<T, Fault>) -> String {
+    let mut plans = plans(work);
+    assert_eq!(plans.len(), 1, "{plans:?}");
+    plans.remove(0)
+}
+
+fn plan_of_page(filter: &RequestFilter) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let (sql, _) = requests_of_door("puppet", filter, 0);
+    explain(&connection(&folder), &sql)
+}
+
+fn issuer() -> IssuerId {
+    IssuerId::parse("puppet").unwrap()
+}
+
+fn serial() -> Serial {
+    Serial::random_from([7; 16])
+}
+
+#[test]
+fn open_intents_are_found_without_walking_the_ledger() {
+    let plan = one_plan(open_intents);
+    assert_eq!(
+        plan,
+        "SCAN certificates USING INDEX certificates_intended; USE TEMP B-TREE FOR ORDER BY"
+    );
+}
+
+#[test]
+fn the_newest_certificate_is_checked_by_name() {
+    let plan = plan_of(Precondition::NewestCertificate {
+        issuer: issuer(),
+        name: "a".to_owned(),
+        serial: None,
+    });
+    for index in ["certificates_intended", "certificates_name"] {
+        let step = format!("INDEX {index} (issuer=? AND name=?)");
+        assert!(plan.contains(&step), "{plan}");
+    }
+    assert!(!plan.contains("TEMP B-TREE"), "{plan}");
+    assert!(!plan.contains("SCAN certificates"), "{plan}");
+}
+
+#[test]
+fn certificates_of_a_name_are_counted_in_its_index() {
+    let plan = plan_of(Precondition::IssuedCount {
+        issuer: issuer(),
+        name: "a".to_owned(),
+        count: 0,
+    });
+    assert_eq!(
+        plan,
+        "SEARCH certificates USING COVERING INDEX certificates_name (issuer=? AND name=?)"
+    );
+}
+
+#[test]
+fn a_serial_is_found_by_its_index() {
+    let looked_up = one_plan(|connection| certificate(connection, &issuer(), &serial()));
+    let checked = plan_of(Precondition::IntentOpen {
+        issuer: issuer(),
+        serial: serial(),
+        owner: Some(Owner("this-process".to_owned())),
+    });
+    for plan in [looked_up, checked] {
+        assert_eq!(
+            plan,
+            "SEARCH certificates USING INDEX certificates_serial (issuer=? AND serial=?)"
+        );
+    }
+}
+
+#[test]
+fn certificates_of_a_name_are_found_newest_first_without_sorting() {
+    let newest = one_plan(|connection| newest_certificate(connection, &issuer(), "a"));
+    let every = one_plan(|connection| certificates_of(connection, &issuer(), "a", UnixTime(0)));
+    for plan in [newest, every] {
+        assert_eq!(
+            plan,
+            "SEARCH certificates USING INDEX certificates_name (issuer=? AND name=?)"
+        );
+    }
+}
+
+#[test]
+fn revocations_are_read_from_their_index_alone() {
+    let plans = plans(|connection| revocations(connection, &issuer(), UnixTime(0)));
+    let [revision, revoked] = plans.as_slice() else {
+        panic!("{plans:?}");
+    };
+    assert!(revision.contains("SEARCH store_state"), "{revision}");
+    assert_eq!(
+        revoked,
+        "SEARCH certificates USING COVERING INDEX certificates_revoked (issuer=? AND not_after>?)"
+    );
+}
+
+#[test]
+fn a_request_is_found_by_identity_and_by_name() {
+    let id = RequestId::from_bytes([0; 16]);
+    let version = Revision(1);
+    let by_identity = "SEARCH requests USING INDEX requests_id (id=?)";
+    assert_eq!(one_plan(|connection| request(connection, id)), by_identity);
+    assert_eq!(
+        plan_of(Precondition::RequestAt { id, version }),
+        by_identity
+    );
+
+    let door = Door::named("puppet");
+    let live = "INDEX requests_live (door=? AND key=?)";
+    let free = plan_of(Precondition::KeyFree {
+        door: door.clone(),
+        key: "a".to_owned(),
+    });
+    let present = one_plan(|connection| request_at(connection, &door, "a", Past::Ignore));
+    let past = one_plan(|connection| request_at(connection, &door, "a", Past::Include));
+    for plan in [&free, &present, &past] {
+        assert!(plan.contains(live), "{plan}");
+        assert!(!plan.contains("SCAN requests"), "{plan}");
+    }
+    assert!(
+        past.contains("COVERING INDEX requests_listing (door=? AND key=?)"),
+        "{past}"
+    );
+}
+
+#[test]
+fn a_page_of_requests_is_read_in_index_order() {
+    let after = Some((
+        Door::named("puppet"),
+        "a".to_owned(),
+        RequestId::from_bytes([0; 16]),
+    ));
+    for after in [None, after] {
+        let filter = RequestFilter {
+            after,
+            limit: 100,
+            ..RequestFilter::default()
+        };
+        let plan = plan_of_page(&filter);
+        assert!(
+            plan.contains("USING INDEX requests_listing (door=?"),
+            "{plan}"
+        );
+        assert!(!plan.contains("TEMP B-TREE"), "{plan}");
+    }
+}
+
+#[test]
+fn requests_in_one_open_state_are_found_without_walking_past_the_issued() {
+    let after = Some((
+        Door::named("puppet"),
+        "a".to_owned(),
+        RequestId::from_bytes([0; 16]),
+    ));
+    for after in [None, after] {
+        for state in [
+            RequestState::Pending,
+            RequestState::Approved,
+            RequestState::Denied,
+            RequestState::Failed,
+        ] {
+            let states = vec![state];
+            let plan = plan_of_page(&RequestFilter {
+                states,
+                after: after.clone(),
+                limit: 100,
+                ..RequestFilter::default()
+            });
+            assert!(
+                plan.contains("USING INDEX requests_open (state=? AND door=?"),
+                "{plan}"
+            );
+            assert!(!plan.contains("TEMP B-TREE"), "{plan}");
+        }
+    }
+}
+
+#[test]
+fn requests_in_several_open_states_are_found_without_walking_past_the_issued() {
+    let states = vec![RequestState::Pending, RequestState::Approved];
+    let plan = plan_of_page(&RequestFilter {
+        states,
+        limit: 100,
+        ..RequestFilter::default()
+    });
+    assert!(plan.contains("requests_open"), "{plan}");
+}
+
+#[test]
+fn live_requests_are_read_in_index_order() {
+    let plan = plan_of_page(&RequestFilter {
+        live_only: true,
+        limit: 100,
+        ..RequestFilter::default()
+    });
+    assert!(plan.contains("USING INDEX requests_live (door=?"), "{plan}");
+    assert!(!plan.contains("TEMP B-TREE"), "{plan}");
+}
