@@ -12,8 +12,11 @@ use countersign_authority::{
 use countersign_keys::SystemEntropy;
 use countersign_pki::UnixTime;
 use countersign_policy::SignerName;
-use countersign_server::{Listener, TlsIdentity, enrol, kubernetes, puppet};
+use countersign_server::{
+    Listener, ListenerConfig, OnBadCertificate, Timeouts, TlsIdentity, enrol, kubernetes, puppet,
+};
 use countersign_store::SqliteStore;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -71,7 +74,8 @@ impl Service {
         upkeep::write_crls(&authority, folder)?;
 
         let puppet_identity = first_start::puppet_credentials(&authority, settings).await?;
-        let puppet = bind_puppet(settings, &authority, &puppet_identity).await?;
+        let connections = connections_per_listener();
+        let puppet = bind_puppet(settings, &authority, &puppet_identity, connections).await?;
         let mut addresses = ServerFile {
             puppet: url(puppet.address()?),
             kubernetes: None,
@@ -80,7 +84,7 @@ impl Service {
         let mut listeners = vec![puppet];
         if let Listen::On(address) = settings.config.kubernetes.listen {
             let (server, admin) = first_start::kubernetes_credentials(&authority, settings).await?;
-            let listener = bind_kubernetes(address, &authority, &server).await?;
+            let listener = bind_kubernetes(address, &authority, &server, connections).await?;
             let url = url(listener.address()?);
             first_start::write_kubeconfig(&authority, folder, &url, &admin)?;
             addresses.kubernetes = Some(url);
@@ -143,6 +147,7 @@ async fn bind_puppet(
     settings: &Settings,
     authority: &Authority,
     identity: &TlsIdentity,
+    connections: usize,
 ) -> Result<Listener> {
     let issuer = IssuerId::parse(signers::PUPPET_ISSUER)?;
     let signer = SignerName::parse(signers::PUPPET_AGENT)?;
@@ -150,20 +155,22 @@ async fn bind_puppet(
     let door = puppet::PuppetDoor::new(authority.clone(), issuer.clone(), signer, written)?;
     let native = enrol::EnrolDoor::new(authority.clone(), issuer.clone());
     let router = puppet::router(door).merge(enrol::router(native));
-    Ok(Listener::bind(
-        settings.config.listen,
-        authority.clone(),
+    let config = ListenerConfig {
+        address: settings.config.listen,
         issuer,
         identity,
-        router,
-    )
-    .await?)
+        on_bad_certificate: OnBadCertificate::FailHandshake,
+        connections,
+        timeouts: Timeouts::STANDARD,
+    };
+    Ok(Listener::bind(authority.clone(), router, config).await?)
 }
 
 async fn bind_kubernetes(
     address: SocketAddr,
     authority: &Authority,
     identity: &TlsIdentity,
+    connections: usize,
 ) -> Result<Listener> {
     let issuer = IssuerId::parse(signers::KUBERNETES_ISSUER)?;
     let door = kubernetes::KubernetesDoor {
@@ -171,7 +178,40 @@ async fn bind_kubernetes(
         issuer: issuer.clone(),
     };
     let router = kubernetes::router(door);
-    Ok(Listener::bind(address, authority.clone(), issuer, identity, router).await?)
+    let config = ListenerConfig {
+        address,
+        issuer,
+        identity,
+        on_bad_certificate: OnBadCertificate::TreatAsUnknown,
+        connections,
+        timeouts: Timeouts::STANDARD,
+    };
+    Ok(Listener::bind(authority.clone(), router, config).await?)
+}
+
+/// How many connections a listener may hold. The limit of open files is raised as far as the system lets us, and two
+/// listeners leave a third of it, and some, to the store and its files.
+fn connections_per_listener() -> usize {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    let files = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => maximum,
+        Err(error) => {
+            warn!(%error, "the limit of open files stays as it is");
+            current
+        }
+    };
+    share_of(files)
+}
+
+/// A listener's share of so many open files; `None`: there is no limit.
+fn share_of(files: Option<u64>) -> usize {
+    let files = files.and_then(|files| usize::try_from(files).ok());
+    let files = files.unwrap_or(usize::MAX);
+    (files.saturating_sub(OTHER_FILES) / 3).clamp(MIN_CONNECTIONS, MAX_CONNECTIONS)
 }
 
 /// When a file was last written; now, if the file system does not say.
@@ -218,6 +258,16 @@ fn url(address: SocketAddr) -> String {
 fn welcome(folder: &DataFolder, addresses: &ServerFile) -> String {
     let root = folder.root().display();
     let port = addresses.puppet.rsplit(':').next().unwrap_or("8140");
+    // What works when it is typed as it stands, on this machine.
+    let host = if addresses.puppet.starts_with("https://127.") || addresses.puppet.contains("[::1]")
+    {
+        "localhost"
+    } else {
+        &addresses.certname
+    };
+    let program = std::env::args()
+        .next()
+        .unwrap_or_else(|| "countersign".to_owned());
     let mut text = format!(
         "\
 Created a certificate authority in {root}:
@@ -226,9 +276,9 @@ Created a certificate authority in {root}:
   admin      {root}/admin/admin.pem and admin-key.pem, verified with ca.pem
 
 Enrol a Puppet agent:
-  puppet ssl bootstrap --server {certname} --serverport {port}
-  countersign csr list --data {root}
-  countersign csr approve --data {root} CERTNAME
+  puppet ssl bootstrap --server {host} --serverport {port} --certname NAME
+  {program} csr list --data {root}
+  {program} csr approve --data {root} NAME
 ",
         certname = addresses.certname,
     );
@@ -286,9 +336,29 @@ impl Signals {
     }
 }
 
+/// The store, keys, logs, outgoing connections.
+const OTHER_FILES: usize = 128;
+const MIN_CONNECTIONS: usize = 64;
+/// Bounds memory; more than any fleet opens at once to one authority.
+const MAX_CONNECTIONS: usize = 16_384;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn connections_leave_files_for_the_rest() {
+        for (files, connections) in [
+            (Some(0), 64),
+            (Some(256), 64),
+            (Some(1024), 298),
+            (Some(4096), 1322),
+            (Some(1_048_576), 16_384),
+            (None, 16_384),
+        ] {
+            assert_eq!(share_of(files), connections, "{files:?}");
+        }
+    }
 
     #[test]
     fn urls_can_be_reached_from_this_machine() {

@@ -54,11 +54,7 @@ pub(crate) fn all(config: &Config) -> Result<Vec<Signer>> {
         (PUPPET_AGENT, Profile::puppet_agent(agents), &puppet),
         (PUPPET_ADMIN, Profile::puppet_admin(agents), &puppet),
         (PUPPET_SERVER, Profile::puppet_agent(own), &puppet),
-        (
-            KUBERNETES_ADMIN,
-            Profile::kubernetes_admin(),
-            &kubernetes,
-        ),
+        (KUBERNETES_ADMIN, Profile::kubernetes_admin(), &kubernetes),
         (KUBERNETES_SERVER, Profile::kubernetes_server(), &kubernetes),
         (
             KUBE_APISERVER_CLIENT,
@@ -105,7 +101,12 @@ pub(crate) fn policy(config: &Config, names: &ServerNames) -> Result<Policy> {
         }],
         Autosign::Nothing => Vec::new(),
     };
-    let own = names.dns.iter().map(String::as_str).chain(RESERVED).map(str::to_owned);
+    let own = names
+        .dns
+        .iter()
+        .map(String::as_str)
+        .chain(RESERVED)
+        .map(str::to_owned);
     let addresses = names.addresses.iter().map(ToString::to_string);
     let reserved_names: BTreeSet<String> = own.chain(addresses).collect();
     Ok(Policy {

@@ -33,11 +33,20 @@ pub struct ApiResource {
     pub verbs: &'static [&'static str],
     /// Abbreviations for kubectl.
     pub short_names: &'static [&'static str],
-    /// Names of its subresources; each can be got, patched and updated.
-    pub subresources: &'static [&'static str],
+    /// Its subresources.
+    pub subresources: &'static [ApiSubresource],
 }
 
-/// Requests for certificates.
+/// A part of a resource with a path of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ApiSubresource {
+    /// The last segment of its path.
+    pub name: &'static str,
+    /// What can be done with it, sorted.
+    pub verbs: &'static [&'static str],
+}
+
+/// Requests for certificates. Only what is served stands here: clients choose what they try by it.
 pub const CERTIFICATES: ApiGroup = ApiGroup {
     name: GROUP,
     version: VERSION,
@@ -53,10 +62,18 @@ pub const CERTIFICATES: ApiGroup = ApiGroup {
             "list",
             "patch",
             "update",
-            "watch",
         ],
         short_names: &["csr"],
-        subresources: &["approval", "status"],
+        subresources: &[
+            ApiSubresource {
+                name: "approval",
+                verbs: &["get", "patch", "update"],
+            },
+            ApiSubresource {
+                name: "status",
+                verbs: &["get"],
+            },
+        ],
     }],
 };
 
@@ -116,9 +133,9 @@ impl ApiGroup {
             }
             resources.push(entry);
             for subresource in resource.subresources {
-                let name = format!("{}/{subresource}", resource.name);
+                let name = format!("{}/{}", resource.name, subresource.name);
                 resources.push(json!({"name": name, "singularName": "", "namespaced": false, "kind": resource.kind,
-                    "verbs": SUBRESOURCE_VERBS}));
+                    "verbs": subresource.verbs}));
             }
         }
         json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": self.group_version(), "resources": resources})
@@ -136,7 +153,7 @@ impl ApiGroup {
     fn aggregated(&self) -> Value {
         let kind = |kind: &str| json!({"group": self.name, "version": self.version, "kind": kind});
         let resource = |resource: &ApiResource| {
-            let subresource = |name: &&str| json!({"subresource": name, "responseKind": kind(resource.kind), "verbs": SUBRESOURCE_VERBS});
+            let subresource = |part: &ApiSubresource| json!({"subresource": part.name, "responseKind": kind(resource.kind), "verbs": part.verbs});
             let mut entry = json!({"resource": resource.name, "responseKind": kind(resource.kind), "scope": "Cluster",
                 "singularResource": resource.singular, "verbs": resource.verbs});
             if !resource.short_names.is_empty() {
@@ -187,7 +204,6 @@ const fn review(name: &'static str, singular: &'static str, kind: &'static str) 
 /// `Content-Type` of the aggregated form; clients look for all three parameters.
 pub const AGGREGATED_CONTENT_TYPE: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 
 #[cfg(test)]
 mod tests {
@@ -202,11 +218,11 @@ mod tests {
             json!([
                 {"name": "certificatesigningrequests", "singularName": "certificatesigningrequest", "namespaced": false,
                  "kind": "CertificateSigningRequest", "shortNames": ["csr"],
-                 "verbs": ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]},
+                 "verbs": ["create", "delete", "deletecollection", "get", "list", "patch", "update"]},
                 {"name": "certificatesigningrequests/approval", "singularName": "", "namespaced": false,
                  "kind": "CertificateSigningRequest", "verbs": ["get", "patch", "update"]},
                 {"name": "certificatesigningrequests/status", "singularName": "", "namespaced": false,
-                 "kind": "CertificateSigningRequest", "verbs": ["get", "patch", "update"]}
+                 "kind": "CertificateSigningRequest", "verbs": ["get"]}
             ])
         );
         assert_eq!(
@@ -233,10 +249,7 @@ mod tests {
         assert_eq!(resource["scope"], "Cluster");
         assert_eq!(resource["shortNames"], json!(["csr"]));
         assert_eq!(resource["subresources"][0]["subresource"], "approval");
-        assert_eq!(
-            resource["subresources"][1]["verbs"],
-            json!(["get", "patch", "update"])
-        );
+        assert_eq!(resource["subresources"][1]["verbs"], json!(["get"]));
         assert_eq!(aggregated(&[])["items"], json!([]));
     }
 }

@@ -8,6 +8,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::discovery::CERTIFICATES;
 use crate::schema::{
     DELETE_OPTIONS, Field, LIST_META, Merge, OBJECT_META, REQUEST, REQUEST_LIST, Schema, Shape,
 };
@@ -59,34 +60,52 @@ fn paths() -> Value {
         KIND,
     );
     paths.insert(object.clone(), item);
-    for subresource in ["approval", "status"] {
-        paths.insert(format!("{object}/{subresource}"), changeable(subresource));
+    for subresource in CERTIFICATES.resources.iter().flat_map(|r| r.subresources) {
+        let is_changeable = subresource.verbs.contains(&"update");
+        let item = if is_changeable {
+            changeable(subresource.name)
+        } else {
+            readable(subresource.name)
+        };
+        paths.insert(format!("{object}/{}", subresource.name), item);
     }
     Value::Object(paths)
 }
 
-/// A path that can be read, replaced and patched.
-fn changeable(subresource: &str) -> Value {
-    let of = if subresource.is_empty() {
-        String::new()
-    } else {
-        format!("{subresource} of ")
-    };
-    let patches: Map<String, Value> = PATCH_TYPES
-        .iter()
-        .map(|kind| ((*kind).to_owned(), patch_schema()))
-        .collect();
-    let patch = json!({"content": patches, "required": true});
+/// A path that can be read.
+fn readable(subresource: &str) -> Value {
+    let deed = format!("read {}", of(subresource));
     json!({
         "parameters": [
             {"name": "name", "in": "path", "required": true, "description": "Name of the object.",
              "schema": {"type": "string", "uniqueItems": true}},
             query("pretty", "string"),
         ],
-        "get": operation(&format!("read {of}"), "get", &[], None, KIND),
-        "put": operation(&format!("replace {of}"), "put", &WRITE_QUERY, Some(body("*/*", reference(&REQUEST))), KIND),
-        "patch": operation(&format!("change {of}"), "patch", &WRITE_QUERY, Some(patch), KIND),
+        "get": operation(&deed, "get", &[], None, KIND),
     })
+}
+
+/// A path that can be read, replaced and patched.
+fn changeable(subresource: &str) -> Value {
+    let of = of(subresource);
+    let patches: Map<String, Value> = PATCH_TYPES
+        .iter()
+        .map(|kind| ((*kind).to_owned(), patch_schema()))
+        .collect();
+    let patch = json!({"content": patches, "required": true});
+    let mut item = readable(subresource);
+    let whole = body("*/*", reference(&REQUEST));
+    let (replace, change) = (format!("replace {of}"), format!("change {of}"));
+    item["put"] = operation(&replace, "put", &WRITE_QUERY, Some(whole), KIND);
+    item["patch"] = operation(&change, "patch", &WRITE_QUERY, Some(patch), KIND);
+    item
+}
+
+fn of(subresource: &str) -> String {
+    match subresource {
+        "" => String::new(),
+        part => format!("{part} of "),
+    }
 }
 
 fn operation(
@@ -280,8 +299,7 @@ const DELETE_QUERY: [(&str, &str); 3] = [
     ("gracePeriodSeconds", "integer"),
     ("propagationPolicy", "string"),
 ];
-const LIST_QUERY: [(&str, &str); 9] = [
-    ("allowWatchBookmarks", "boolean"),
+const LIST_QUERY: [(&str, &str); 7] = [
     ("continue", "string"),
     ("fieldSelector", "string"),
     ("labelSelector", "string"),
@@ -289,7 +307,6 @@ const LIST_QUERY: [(&str, &str); 9] = [
     ("resourceVersion", "string"),
     ("resourceVersionMatch", "string"),
     ("timeoutSeconds", "integer"),
-    ("watch", "boolean"),
 ];
 
 #[cfg(test)]

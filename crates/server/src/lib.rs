@@ -8,10 +8,16 @@ pub mod enrol;
 pub mod kubernetes;
 pub mod puppet;
 
+mod activity;
+mod body;
+mod connection;
 mod listener;
 mod peer;
+mod readiness;
+mod seats;
+mod stall;
 mod tls;
 
-pub use listener::{Listener, ListenerFault};
+pub use listener::{Listener, ListenerConfig, ListenerFault, Timeouts};
 pub use peer::{KnownClient, Peer, PeerIdentity};
-pub use tls::{TlsFault, TlsIdentity};
+pub use tls::{OnBadCertificate, TlsFault, TlsIdentity};

@@ -1,4 +1,4 @@
-//! The accept loop: TCP, TLS, HTTP, in this order, each with its limits.
+//! The accept loop: who gets a connection, how long it may take, and how all of them end.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,28 +6,73 @@ use std::time::Duration;
 
 use axum::Router;
 use countersign_authority::{Authority, IssuerId};
-use countersign_pki::Certificate;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::net::TcpListener;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tower::ServiceExt;
-use tracing::{debug, warn};
+use tokio_util::task::TaskTracker;
+use tracing::warn;
 
-use crate::peer::{KnownClient, Peer, Presented};
-use crate::tls::{TlsFault, TlsIdentity, server_config};
+use crate::connection::Reception;
+use crate::seats::{NoSeat, Seats};
+use crate::tls::{ClientRules, OnBadCertificate, TlsFault, TlsIdentity, server_config};
 
 /// A bound address of one trust domain with the door behind it.
 pub struct Listener {
     tcp: TcpListener,
-    tls: TlsAcceptor,
-    authority: Authority,
-    issuer: IssuerId,
-    door: Router,
+    reception: Arc<Reception>,
+    connections: usize,
+}
+
+/// What a listener needs to know.
+pub struct ListenerConfig<'a> {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Whose certificates its clients have.
+    pub issuer: IssuerId,
+    /// Its own certificate.
+    pub identity: &'a TlsIdentity,
+    /// What it does with client certificates that do not count.
+    pub on_bad_certificate: OnBadCertificate,
+    /// How many connections it holds at once; one source address gets a quarter of them, but at least 64.
+    pub connections: usize,
+    /// How long it waits.
+    pub timeouts: Timeouts,
+}
+
+/// How long a listener waits for what.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    /// For the end of the handshake.
+    pub handshake: Duration,
+    /// From there for the head of the first request.
+    pub first_request: Duration,
+    /// Between requests.
+    pub idle: Duration,
+    /// For the body of a request.
+    pub body: Duration,
+    /// For the client to take something of an answer.
+    pub stall: Duration,
+    /// Until a connection is ended whatever happens on it.
+    pub age: Duration,
+    /// For open requests when a connection, or the server, is to end.
+    pub drain: Duration,
+}
+
+impl Timeouts {
+    /// What fits agents, `kubectl` and their proxies.
+    pub const STANDARD: Self = Self {
+        handshake: Duration::from_secs(10),
+        first_request: Duration::from_secs(15),
+        // Longer than the four seconds for which agents keep idle connections.
+        idle: Duration::from_secs(75),
+        // Bodies have some kilobytes; who needs longer only holds a connection.
+        body: Duration::from_secs(30),
+        stall: Duration::from_secs(30),
+        // HTTP/2 clients never let go of a connection by themselves.
+        age: Duration::from_secs(3600),
+        drain: Duration::from_secs(10),
+    };
 }
 
 /// Why a listener cannot be set up.
@@ -47,19 +92,37 @@ pub enum ListenerFault {
 }
 
 impl Listener {
-    /// Binds `address`; clients' certificates come from `issuer`.
+    /// Binds an address, with `door` behind it.
     pub async fn bind(
-        address: SocketAddr,
         authority: Authority,
-        issuer: IssuerId,
-        identity: &TlsIdentity,
         door: Router,
+        config: ListenerConfig<'_>,
     ) -> Result<Self, ListenerFault> {
-        let config = server_config(&authority, &issuer, identity)?;
+        let ListenerConfig {
+            address,
+            issuer,
+            identity,
+            on_bad_certificate,
+            connections,
+            timeouts,
+        } = config;
+        let rules = ClientRules { authority, issuer };
+        let tls = server_config(rules.clone(), on_bad_certificate, identity)?;
         let tcp = TcpListener::bind(address)
             .await
             .map_err(|source| ListenerFault::Bind { address, source })?;
-        Ok(Self { tcp, tls: TlsAcceptor::from(Arc::new(config)), authority, issuer, door })
+        let reception = Reception {
+            tls: TlsAcceptor::from(Arc::new(tls)),
+            rules,
+            on_bad_certificate,
+            door,
+            timeouts,
+        };
+        Ok(Self {
+            tcp,
+            reception: Arc::new(reception),
+            connections,
+        })
     }
 
     /// The address it listens on (the port, where 0 was asked for).
@@ -69,104 +132,91 @@ impl Listener {
 
     /// Serves until `stop` is cancelled, then lets open requests finish.
     pub async fn serve(self, stop: CancellationToken) {
-        let shared = Arc::new(self);
-        let graceful = Arc::new(GracefulShutdown::new());
-        let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let connections = TaskTracker::new();
+        let seats = Seats::new(self.connections);
+        let (mut failures, mut crowds) = (Complaint::default(), Complaint::default());
         loop {
             let accepted = tokio::select! {
-                accepted = shared.tcp.accept() => accepted,
+                accepted = self.tcp.accept() => accepted,
                 () = stop.cancelled() => break,
             };
             let (stream, address) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of file descriptors, or a connection that died in the queue.
-                    warn!(%error, "accept failed");
+                    if let Some(count) = failures.count(Instant::now()) {
+                        warn!(%error, count, "connections cannot be accepted");
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
             };
-            let Ok(permit) = Arc::clone(&connections).try_acquire_owned() else {
-                debug!(%address, "too many connections");
-                continue;
+            let seat = match seats.take(address.ip()) {
+                Ok(seat) => seat,
+                Err(reason) => {
+                    if let Some(count) = crowds.count(Instant::now()) {
+                        let limit = match reason {
+                            NoSeat::Full => "all",
+                            NoSeat::SourceFull => "per source",
+                        };
+                        warn!(%address, limit, count, "connections dropped: too many are open");
+                    }
+                    continue;
+                }
             };
-            let (shared, watcher) = (Arc::clone(&shared), graceful.watcher());
-            tokio::spawn(async move {
-                shared.connection(stream, address, watcher).await;
-                drop(permit);
+            let (reception, stop) = (Arc::clone(&self.reception), stop.clone());
+            connections.spawn(async move {
+                reception.receive(stream, address, &stop).await;
+                drop(seat);
             });
         }
-        if let Some(graceful) = Arc::into_inner(graceful) {
-            // Connections that do not end are cut: nothing acknowledged depends on them.
-            let _ended = tokio::time::timeout(DRAIN, graceful.shutdown()).await;
-        }
-    }
-
-    async fn connection(
-        &self,
-        stream: TcpStream,
-        address: SocketAddr,
-        watcher: hyper_util::server::graceful::Watcher,
-    ) {
-        let _best_effort = stream.set_nodelay(true);
-        let stream = match tokio::time::timeout(HANDSHAKE, self.tls.accept(stream)).await {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return debug!(%address, %error, "handshake failed"),
-            Err(_) => return debug!(%address, "handshake timed out"),
-        };
-        let presented = match stream.get_ref().1.peer_certificates().and_then(<[_]>::first) {
-            None => Presented::Nothing,
-            Some(der) => match self.known(der).await {
-                Some(presented) => presented,
-                None => return,
-            },
-        };
-        let peer = Peer { address, certificate: presented };
-        let door = self.door.clone();
-        let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
-            request.extensions_mut().insert(peer.clone());
-            door.clone().oneshot(request.map(axum::body::Body::new))
-        });
-        let mut http = Builder::new(TokioExecutor::new());
-        http.http1().timer(TokioTimer::new()).header_read_timeout(IDLE).max_buf_size(MAX_HEAD);
-        http.http2()
-            .timer(TokioTimer::new())
-            .max_concurrent_streams(MAX_STREAMS)
-            .max_header_list_size(MAX_HEAD_H2)
-            .keep_alive_interval(IDLE);
-        let connection = http.serve_connection(TokioIo::new(stream), service);
-        if let Err(error) = watcher.watch(connection.into_owned()).await {
-            debug!(%address, error, "connection ended");
-        }
-    }
-
-    /// What the ledger says of a certificate that passed the handshake; `None`: it cannot be asked.
-    async fn known(&self, der: &[u8]) -> Option<Presented> {
-        let certificate = Certificate::parse(der).ok()?;
-        match self.authority.certificate(&self.issuer, &certificate.serial()).await {
-            Ok(Some(entry)) if entry.der == der => Some(Presented::Known(Arc::new(KnownClient {
-                issuer: entry.issuer,
-                signer: entry.signer,
-                certificate,
-            }))),
-            Ok(_) => Some(Presented::Unknown),
-            Err(error) => {
-                warn!(%error, "the ledger does not answer; connection refused");
-                None
-            }
-        }
+        drop(self.tcp);
+        connections.close();
+        // Connections that do not end are cut: nothing acknowledged depends on them.
+        let patience = self.reception.timeouts.drain + CUT;
+        let _ended = tokio::time::timeout(patience, connections.wait()).await;
     }
 }
 
-/// Bounds memory; more than any fleet opens at once to one authority.
-const MAX_CONNECTIONS: usize = 16_384;
-/// A client that cannot finish a handshake by then is gone.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Longer than the four seconds for which agents keep idle connections.
-const IDLE: Duration = Duration::from_secs(75);
-/// How long open requests may take when the server stops.
-const DRAIN: Duration = Duration::from_secs(10);
+/// A warning that would otherwise be written for every packet of a flood.
+#[derive(Debug, Default)]
+struct Complaint {
+    written: Option<Instant>,
+    since: u64,
+}
+
+impl Complaint {
+    /// Counts an event; answers with the count if it is time to write it down.
+    fn count(&mut self, now: Instant) -> Option<u64> {
+        self.since = self.since.saturating_add(1);
+        if self
+            .written
+            .is_some_and(|written| now < written + COMPLAINT_PAUSE)
+        {
+            return None;
+        }
+        self.written = Some(now);
+        Some(std::mem::take(&mut self.since))
+    }
+}
+
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-const MAX_HEAD: usize = 32 * 1024;
-const MAX_HEAD_H2: u32 = 32 * 1024;
-const MAX_STREAMS: u32 = 128;
+const COMPLAINT_PAUSE: Duration = Duration::from_secs(10);
+/// How long connections whose time is up may need to notice.
+const CUT: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_is_one_line_in_ten_seconds() {
+        let mut complaint = Complaint::default();
+        let begun = Instant::now();
+        let mut written = Vec::new();
+        for tenth in 0..250u64 {
+            written.extend(complaint.count(begun + Duration::from_millis(tenth * 100)));
+        }
+        assert_eq!(written, [1, 100, 100]);
+    }
+}

@@ -22,7 +22,7 @@ pub(crate) enum Presented {
     Nothing,
     /// One of this trust domain that the ledger knows.
     Known(Arc<KnownClient>),
-    /// One that chains to the issuer, but that the ledger does not know.
+    /// One that does not count here: not of this trust domain, or the ledger does not know it.
     Unknown,
 }
 
@@ -44,19 +44,25 @@ pub enum PeerIdentity<'a> {
     Anonymous,
     /// It is good.
     Client(&'a KnownClient),
-    /// It was good for the handshake but is not now: unknown to the ledger, ended or revoked.
+    /// It does not count: of another trust domain, unknown to the ledger, ended or revoked.
     Refused,
 }
 
 impl Peer {
     /// A peer without a certificate.
     pub fn anonymous(address: SocketAddr) -> Self {
-        Self { address, certificate: Presented::Nothing }
+        Self {
+            address,
+            certificate: Presented::Nothing,
+        }
     }
 
     /// A peer with a certificate of the ledger.
     pub fn with_client(address: SocketAddr, client: KnownClient) -> Self {
-        Self { address, certificate: Presented::Known(Arc::new(client)) }
+        Self {
+            address,
+            certificate: Presented::Known(Arc::new(client)),
+        }
     }
 
     /// The identity behind a request, checked for this request: connections live longer than

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use countersign_authority::{Authority, IssuerId};
-use countersign_pki::{Certificate, UnixTime, oid, pem};
+use countersign_pki::{Certificate, oid, pem};
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime as TlsTime};
@@ -34,20 +34,30 @@ pub enum TlsFault {
     Unusable(#[from] Error),
 }
 
-/// The TLS settings of a listener whose clients belong to `issuer`.
+/// What a client certificate that does not count costs its holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnBadCertificate {
+    /// The connection: there is no handshake. So Puppet Server does.
+    FailHandshake,
+    /// Its identity: the door answers the requests of somebody it does not know. So API servers do, and what needs no
+    /// identity stays within reach. Possession of the key is proven all the same.
+    TreatAsUnknown,
+}
+
+/// The TLS settings of a listener for the clients that `rules` describe.
 ///
 /// A client certificate is asked for and not required. No session is ever resumed and no ticket sent:
 /// a resumed session would skip the check of the client's certificate, and a ticket that arrives after
 /// an answer makes Ruby's HTTP client wait for the end of the connection before its next request.
 pub(crate) fn server_config(
-    authority: &Authority,
-    issuer: &IssuerId,
+    rules: ClientRules,
+    on_bad_certificate: OnBadCertificate,
     identity: &TlsIdentity,
 ) -> Result<ServerConfig, TlsFault> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let verifier = IssuerVerifier {
-        authority: authority.clone(),
-        issuer: issuer.clone(),
+    let verifier = ClientVerifier {
+        rules,
+        on_bad_certificate,
         provider: Arc::clone(&provider),
     };
     let chain = blocks(&identity.chain_pem, "server certificate")?
@@ -74,23 +84,29 @@ fn blocks(text: &[u8], what: &'static str) -> Result<Vec<pem::Block>, TlsFault> 
     pem::decode_all(text, &pem::PemLimits::BUNDLE).map_err(|_| TlsFault::Pem { what })
 }
 
-/// Accepts the certificates that one issuer signed, as long as they hold and are not revoked.
+/// Which client certificates count: those that one issuer signed for clients, as long as they hold and are not revoked.
+/// Whether the ledger knows them is asked later, because that takes a store.
 ///
 /// Issuers are matched by key, not by name bytes: a CA that was taken over may have written its name in
 /// another string type than the certificates it issued before.
-struct IssuerVerifier {
-    authority: Authority,
-    issuer: IssuerId,
-    provider: Arc<CryptoProvider>,
+#[derive(Clone)]
+pub(crate) struct ClientRules {
+    pub(crate) authority: Authority,
+    pub(crate) issuer: IssuerId,
 }
 
-impl IssuerVerifier {
-    fn check(&self, der: &[u8], now: UnixTime) -> Result<(), CertificateError> {
+impl ClientRules {
+    /// The certificate, if it counts now.
+    pub(crate) fn check(&self, der: &[u8]) -> Result<Certificate, CertificateError> {
         let certificate = Certificate::parse(der).map_err(|_| CertificateError::BadEncoding)?;
-        let issuer = self.authority.issuer(&self.issuer).ok_or(CertificateError::UnknownIssuer)?;
+        let issuer = self
+            .authority
+            .issuer(&self.issuer)
+            .ok_or(CertificateError::UnknownIssuer)?;
         certificate
             .verify_signed_by(issuer.certificate().spki_der())
             .map_err(|_| CertificateError::UnknownIssuer)?;
+        let now = self.authority.now();
         if now > certificate.not_after() {
             return Err(CertificateError::Expired);
         }
@@ -99,18 +115,30 @@ impl IssuerVerifier {
         }
         let usages = certificate.extended_key_usages();
         let is_client = usages.is_empty()
-            || usages.iter().any(|u| *u == oid::EKU_CLIENT_AUTH || *u == oid::EKU_ANY);
+            || usages
+                .iter()
+                .any(|u| *u == oid::EKU_CLIENT_AUTH || *u == oid::EKU_ANY);
         if certificate.is_ca() || !is_client {
             return Err(CertificateError::InvalidPurpose);
         }
-        if self.authority.is_revoked(&self.issuer, &certificate.serial()) {
+        if self
+            .authority
+            .is_revoked(&self.issuer, &certificate.serial())
+        {
             return Err(CertificateError::Revoked);
         }
-        Ok(())
+        Ok(certificate)
     }
 }
 
-impl ClientCertVerifier for IssuerVerifier {
+/// The rules, where a handshake asks for them.
+struct ClientVerifier {
+    rules: ClientRules,
+    on_bad_certificate: OnBadCertificate,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ClientCertVerifier for ClientVerifier {
     fn client_auth_mandatory(&self) -> bool {
         false
     }
@@ -126,7 +154,13 @@ impl ClientCertVerifier for IssuerVerifier {
         _intermediates: &[CertificateDer<'_>],
         _now: TlsTime,
     ) -> Result<ClientCertVerified, Error> {
-        self.check(end_entity, self.authority.now())?;
+        match self.on_bad_certificate {
+            OnBadCertificate::FailHandshake => {
+                self.rules.check(end_entity)?;
+            }
+            // The listener applies the rules once it knows whose key it is.
+            OnBadCertificate::TreatAsUnknown => {}
+        }
         Ok(ClientCertVerified::assertion())
     }
 
@@ -136,7 +170,12 @@ impl ClientCertVerifier for IssuerVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        verify_tls12_signature(
+            message,
+            cert,
+            dss,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -145,16 +184,25 @@ impl ClientCertVerifier for IssuerVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        verify_tls13_signature(
+            message,
+            cert,
+            dss,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }
 
-impl fmt::Debug for IssuerVerifier {
+impl fmt::Debug for ClientVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IssuerVerifier").field("issuer", &self.issuer).finish_non_exhaustive()
+        f.debug_struct("ClientVerifier")
+            .field("issuer", &self.rules.issuer)
+            .finish_non_exhaustive()
     }
 }

@@ -1,7 +1,15 @@
 //! A certificate of one issuer gives no identity at another door.
 
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use countersign_pki::pem::{self, PemLimits};
 use countersign_testkit::https::HttpsClient;
 use countersign_testkit::keys;
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::{AlertDescription, ClientConfig, ClientConnection, Error, RootCertStore};
 
 use crate::site::{
     JSON, REQUESTS, Site, TEXT, approved, kubernetes_request, kubernetes_request_for,
@@ -44,21 +52,33 @@ fn trust_domains_do_not_mix() {
     let agent_key = keys::p256_a().pkcs8_pem().as_bytes().to_vec();
     let user_key = keys::p256_b().pkcs8_pem().as_bytes().to_vec();
 
-    // At the other door they do not even get past the handshake.
-    for (who, certificate, key) in [
-        ("the Puppet administrator", &puppet_admin, &puppet_admin_key),
-        ("a Puppet agent", &agent, &agent_key),
-        ("a client of a third signer", &vpn, &user_key),
+    // At the Kubernetes door they are nobody, as is who shows nothing.
+    for (who, pair) in [
+        ("nobody", None),
+        (
+            "the Puppet administrator",
+            Some((&*puppet_admin, &*puppet_admin_key)),
+        ),
+        ("a Puppet agent", Some((&*agent, &*agent_key))),
+        ("a client of a third signer", Some((&*vpn, &*user_key))),
     ] {
-        let client = HttpsClient::new(
-            site.kubernetes(),
-            &site.kubernetes_ca(),
-            Some((certificate, key)),
-        )
-        .unwrap();
-        let answer = client.call("GET", REQUESTS, &[], b"");
-        assert!(answer.is_err(), "{who} at the Kubernetes door: {answer:?}");
+        let client = HttpsClient::new(site.kubernetes(), &site.kubernetes_ca(), pair).unwrap();
+        let answer = client.call("GET", REQUESTS, &[], b"").unwrap();
+        assert_eq!(answer.status, 401, "{who}: {}", answer.text());
+        let status: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!(status["reason"], "Unauthorized", "{who}");
+        let health = client.call("GET", "/readyz", &[], b"").unwrap();
+        assert_eq!(health.status, 200, "{who}: {}", health.text());
     }
+    assert_eq!(
+        site.kubernetes_admin()
+            .call("GET", REQUESTS, &[], b"")
+            .unwrap()
+            .status,
+        200
+    );
+
+    // At the Puppet door they do not get past the handshake.
     for (who, certificate, key) in [
         (
             "the Kubernetes administrator",
@@ -68,10 +88,16 @@ fn trust_domains_do_not_mix() {
         ("a Kubernetes user", &user, &user_key),
         ("a client of a third signer", &vpn, &user_key),
     ] {
-        let client =
-            HttpsClient::new(site.puppet(), &site.puppet_ca(), Some((certificate, key))).unwrap();
-        let answer = client.call("GET", "/puppet-ca/v1/certificate_statuses/all", &[], b"");
-        assert!(answer.is_err(), "{who} at the Puppet door: {answer:?}");
+        let refused = handshake(site.puppet(), &site.puppet_ca(), certificate, key);
+        let alert = Error::AlertReceived(AlertDescription::UnknownCA);
+        assert_eq!(refused, Err(alert), "{who} at the Puppet door");
+    }
+    for (who, certificate, key) in [
+        ("the administrator", &puppet_admin, &puppet_admin_key),
+        ("an agent", &agent, &agent_key),
+    ] {
+        let accepted = handshake(site.puppet(), &site.puppet_ca(), certificate, key);
+        assert_eq!(accepted, Ok(()), "{who} at the Puppet door");
     }
 
     // At their own door, those who are no administrators have no more than their own.
@@ -94,6 +120,45 @@ fn trust_domains_do_not_mix() {
         "{}",
         listed.text()
     );
+}
+
+/// A handshake in TLS 1.2, where the client learns within it what the server makes of its certificate.
+fn handshake(
+    address: SocketAddr,
+    ca_pem: &[u8],
+    certificate_pem: &[u8],
+    key_pem: &[u8],
+) -> Result<(), Error> {
+    let certificates = |text: &[u8]| -> Vec<CertificateDer<'static>> {
+        let blocks = pem::decode_all(text, &PemLimits::BUNDLE).unwrap();
+        let ders = blocks.into_iter().map(|block| block.der);
+        ders.map(CertificateDer::from).collect()
+    };
+    let mut roots = RootCertStore::empty();
+    for root in certificates(ca_pem) {
+        roots.add(root).unwrap();
+    }
+    let key = pem::decode_first(key_pem, &PemLimits::BUNDLE).unwrap();
+    let key = PrivatePkcs8KeyDer::from(key.unwrap().der);
+    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_protocol_versions(&[&rustls::version::TLS12])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_client_auth_cert(certificates(certificate_pem), PrivateKeyDer::Pkcs8(key))
+        .unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut tls = ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut tcp = TcpStream::connect(address).unwrap();
+    let deadline = Some(Duration::from_secs(30));
+    tcp.set_read_timeout(deadline).unwrap();
+    tcp.set_write_timeout(deadline).unwrap();
+    while tls.is_handshaking() {
+        if let Err(fault) = tls.complete_io(&mut tcp) {
+            let fault = fault.downcast::<Error>();
+            return Err(fault.expect("a fault of TLS, not of the connection"));
+        }
+    }
+    Ok(())
 }
 
 fn kubernetes_certificate(site: &Site, object: serde_json::Value) -> Vec<u8> {

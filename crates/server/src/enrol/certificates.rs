@@ -1,6 +1,6 @@
 //! `/certificates`: the ledger.
 
-use axum::body::Body;
+use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
@@ -56,9 +56,11 @@ pub(super) async fn list(
     let begin: Option<Place> = paging.place()?;
     let mut entries: Vec<LedgerEntry> = Vec::new();
     for issuer in door.authority().issuers().map(|issuer| issuer.id()) {
-        let skipped = begin
-            .as_ref()
-            .is_some_and(|(reached, _)| issuer.as_str() < reached.as_str());
+        let skipped = begin.as_ref().is_some_and(|(reached, _)| {
+            let reached = reached.as_str();
+            // Of one name there is one certificate per issuer: the reached one has been shown.
+            issuer.as_str() < reached || listing.name.is_some() && issuer.as_str() == reached
+        });
         if skipped || only.as_ref().is_some_and(|only| only != issuer) {
             continue;
         }
@@ -109,9 +111,9 @@ pub(super) async fn revoke(
     State(door): State<EnrolDoor>,
     Path((issuer, serial)): Path<(String, String)>,
     Administrator(actor): Administrator,
-    body: Body,
+    body: Bytes,
 ) -> Result<Response, Refusal> {
-    let Revoking { reason } = optional_body(body).await?;
+    let Revoking { reason } = optional_body(&body)?;
     let reason = reason.map_or(Ok(RevocationReason::Unspecified), |name| {
         parse_reason(&name)
     })?;

@@ -8,6 +8,8 @@ use http::{HeaderValue, StatusCode};
 use serde_json::json;
 use tracing::{error, warn};
 
+use crate::body::BodyFault;
+
 /// Why a call was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
@@ -19,8 +21,8 @@ pub(super) enum Refusal {
     NoSuchCall,
     #[error("this call does not have that method")]
     MethodNotAllowed,
-    #[error("the body is too long or incomplete")]
-    BodyTooLarge,
+    #[error(transparent)]
+    Body(#[from] BodyFault),
     #[error("{what}")]
     Invalid { what: String },
     #[error("{what}")]
@@ -42,8 +44,9 @@ impl Refusal {
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::NoSuchCall | Self::NotFound { .. } => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Invalid { .. } => StatusCode::BAD_REQUEST,
+            Self::Body(BodyFault::TooLong { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Body(BodyFault::TooSlow) => StatusCode::REQUEST_TIMEOUT,
+            Self::Body(BodyFault::BrokenOff) | Self::Invalid { .. } => StatusCode::BAD_REQUEST,
             Self::Conflict { .. } | Self::Unsignable { .. } => StatusCode::CONFLICT,
             Self::Unavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal { .. } => StatusCode::INTERNAL_SERVER_ERROR,
@@ -57,8 +60,9 @@ impl Refusal {
             Self::Forbidden => "forbidden",
             Self::NoSuchCall | Self::NotFound { .. } => "not_found",
             Self::MethodNotAllowed => "method_not_allowed",
-            Self::BodyTooLarge => "body_too_large",
-            Self::Invalid { .. } => "invalid",
+            Self::Body(BodyFault::TooLong { .. }) => "body_too_large",
+            Self::Body(BodyFault::TooSlow) => "body_too_slow",
+            Self::Body(BodyFault::BrokenOff) | Self::Invalid { .. } => "invalid",
             Self::Conflict { .. } => "conflict",
             Self::Unsignable { .. } => "unsignable",
             Self::Unavailable { .. } => "unavailable",

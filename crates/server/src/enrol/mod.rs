@@ -26,6 +26,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tracing::{error, info};
 
+use crate::body;
 use crate::peer::Peer;
 use crate::puppet::Caller;
 
@@ -53,6 +54,25 @@ impl EnrolDoor {
 
     fn authority(&self) -> &Authority {
         &self.shared.authority
+    }
+
+    /// Who calls, if it is an administrator at this moment.
+    fn administrator(&self, parts: &Parts) -> Result<Administrator, Refusal> {
+        let Some(peer) = parts.extensions.get::<Peer>() else {
+            error!("a request arrived without its peer");
+            return Err(Refusal::Internal {
+                what: "the connection is not known".to_owned(),
+            });
+        };
+        let caller = Caller::of(peer, self.authority(), &self.shared.issuer);
+        match caller {
+            Caller::Administrator { .. } => Ok(Administrator(caller.requester(peer))),
+            Caller::Nobody => Err(Refusal::Unauthenticated),
+            Caller::Agent { .. } | Caller::Refused => {
+                info!(%caller, method = %parts.method, "forbidden");
+                Err(Refusal::Forbidden)
+            }
+        }
     }
 }
 
@@ -101,28 +121,17 @@ impl<S: Sync> FromRequestParts<S> for Administrator {
 /// Everything here is for administrators; what others may learn is whether they are one.
 async fn administrators_only(
     State(door): State<EnrolDoor>,
-    mut request: Request,
+    request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
-    let Some(peer) = request.extensions().get::<Peer>() else {
-        error!("a request arrived without its peer");
-        return Err(Refusal::Internal {
-            what: "the connection is not known".to_owned(),
-        });
-    };
-    let caller = Caller::of(peer, door.authority(), &door.shared.issuer);
-    match caller {
-        Caller::Administrator { .. } => {
-            let administrator = Administrator(caller.requester(peer));
-            request.extensions_mut().insert(administrator);
-            Ok(next.run(request).await)
-        }
-        Caller::Nobody => Err(Refusal::Unauthenticated),
-        Caller::Agent { .. } | Caller::Refused => {
-            info!(%caller, method = %request.method(), "forbidden");
-            Err(Refusal::Forbidden)
-        }
-    }
+    let (mut parts, body) = request.into_parts();
+    door.administrator(&parts)?;
+    let body = body::read(body, MAX_BODY).await?;
+    // Who sends the body long after the head is judged as what it is when it acts.
+    let administrator = door.administrator(&parts)?;
+    parts.extensions.insert(administrator);
+    let request = Request::from_parts(parts, Body::from(body));
+    Ok(next.run(request).await)
 }
 
 fn json(status: StatusCode, value: &impl Serialize) -> Response {
@@ -149,14 +158,11 @@ fn json(status: StatusCode, value: &impl Serialize) -> Response {
 
 /// The members of a body that may be left out altogether. Unknown members are refused: a misspelt wish must not be
 /// ignored.
-async fn optional_body<T: DeserializeOwned + Default>(body: Body) -> Result<T, Refusal> {
-    let bytes = axum::body::to_bytes(body, MAX_BODY)
-        .await
-        .map_err(|_| Refusal::BodyTooLarge)?;
-    if bytes.trim_ascii().is_empty() {
+fn optional_body<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Refusal> {
+    if body.trim_ascii().is_empty() {
         return Ok(T::default());
     }
-    serde_json::from_slice(&bytes).map_err(|error| Refusal::Invalid {
+    serde_json::from_slice(body).map_err(|error| Refusal::Invalid {
         what: format!("the body: {error}"),
     })
 }

@@ -1,6 +1,6 @@
 //! `/requests`: what was asked for at any door, and what people say to it.
 
-use axum::body::Body;
+use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse, Response};
 use countersign_authority::store::{Past, RequestFilter, StoreFault};
@@ -106,12 +106,12 @@ pub(super) async fn approve(
     State(door): State<EnrolDoor>,
     Path((at, name)): Path<(String, String)>,
     administrator: Administrator,
-    body: Body,
+    body: Bytes,
 ) -> Result<Response, Refusal> {
     let Approving {
         reason,
         lifetime_seconds,
-    } = optional_body(body).await?;
+    } = optional_body(&body)?;
     if lifetime_seconds == Some(0) {
         return Err(Refusal::Invalid {
             what: "lifetime_seconds must be at least 1".to_owned(),
@@ -143,9 +143,9 @@ pub(super) async fn deny(
     State(door): State<EnrolDoor>,
     Path((at, name)): Path<(String, String)>,
     administrator: Administrator,
-    body: Body,
+    body: Bytes,
 ) -> Result<Response, Refusal> {
-    let Denying { reason } = optional_body(body).await?;
+    let Denying { reason } = optional_body(&body)?;
     let act = act(Door::from_text(at), name, administrator, reason)?;
     let record = door.authority().deny(act).await?;
     info!(door = %record.door, name = record.key, request = %record.id, "denied");

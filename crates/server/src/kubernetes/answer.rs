@@ -101,15 +101,28 @@ pub(super) fn response(code: StatusCode, media_type: &'static str, body: Vec<u8>
     response
 }
 
-/// Adds warnings that `kubectl` prints (RFC 7234 5.5, code 299).
+/// Adds warnings that `kubectl` prints (RFC 7234 5.5, code 299), as API servers bound them: each one, and all together,
+/// because a head that is too large for its client hides the answer.
 pub(super) fn warn(mut response: Response, warnings: &[String]) -> Response {
+    let mut left = MAX_WARNINGS;
     for warning in warnings {
+        let warning = first_bytes(warning, MAX_WARNING);
         let escaped = warning.replace('\\', "\\\\").replace('"', "\\\"");
-        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{escaped}\"")) {
-            response.headers_mut().append(WARNING, value);
-        }
+        let Ok(value) = HeaderValue::from_str(&format!("299 - \"{escaped}\"")) else {
+            continue;
+        };
+        let Some(rest) = left.checked_sub(value.len()) else {
+            break;
+        };
+        left = rest;
+        response.headers_mut().append(WARNING, value);
     }
     response
+}
+
+/// The beginning of a text in at most so many bytes, and whole characters.
+pub(super) fn first_bytes(text: &str, limit: usize) -> &str {
+    text.get(..text.floor_char_boundary(limit)).unwrap_or(text)
 }
 
 impl Refusal {
@@ -145,3 +158,36 @@ impl IntoResponse for Refusal {
 }
 
 const JSON: &str = "application/json";
+const MAX_WARNING: usize = 256;
+const MAX_WARNINGS: usize = 4 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn warned(warnings: &[String]) -> Vec<String> {
+        let response = warn(text(StatusCode::OK, ""), warnings);
+        let values = response.headers().get_all(WARNING).iter();
+        values
+            .map(|value| String::from_utf8(value.as_bytes().to_vec()).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn warnings_are_quoted_and_bounded() {
+        assert_eq!(
+            warned(&[
+                r#"unknown field "a\b""#.to_owned(),
+                "line\nbreak".to_owned()
+            ]),
+            [r#"299 - "unknown field \"a\\b\"""#]
+        );
+        // 255 is in the middle of a character.
+        let long = format!("a{}", "é".repeat(500));
+        assert_eq!(warned(&[long]), [format!("299 - \"a{}\"", "é".repeat(127))]);
+        let many = vec!["x".repeat(1000); 100];
+        let told = warned(&many);
+        assert_eq!(told.len(), 15);
+        assert!(told.iter().map(String::len).sum::<usize>() <= MAX_WARNINGS);
+    }
+}

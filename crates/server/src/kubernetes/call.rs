@@ -1,20 +1,20 @@
 //! One request of a client, taken apart in the order in which API servers look at it.
 
-use std::time::Duration;
-
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, Query, RawPathParams, Request};
 use countersign_kapi::negotiate::{self, AnswerForm, BodyFormat, Offer};
 use countersign_kapi::options::WriteOptions;
 use countersign_kapi::patch::PatchKind;
 use countersign_kapi::table::IncludeObject;
-use countersign_kapi::{MAX_BODY_BYTES, Resource, Status};
+use countersign_kapi::{Resource, Status};
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 
+use super::KubernetesDoor;
 use super::answer::{Refusal, Shape};
 use super::identity::{Access, User};
+use crate::body::{self, BodyFault};
+use crate::peer::Peer;
 
 /// A request whose sender is known and whose body has not been read.
 pub(super) struct Call {
@@ -25,19 +25,22 @@ pub(super) struct Call {
     query: Vec<(String, String)>,
     headers: HeaderMap,
     body: Body,
+    door: KubernetesDoor,
+    peer: Peer,
+    /// What the sender was found to be allowed: verb and subresource.
+    allowed: Option<(&'static str, &'static str)>,
 }
 
-impl<S: Send + Sync> FromRequest<S> for Call {
+impl FromRequest<KubernetesDoor> for Call {
     type Rejection = Refusal;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
+    async fn from_request(request: Request, door: &KubernetesDoor) -> Result<Self, Refusal> {
         let (mut parts, body) = request.into_parts();
-        let user = parts
-            .extensions
-            .get()
-            .cloned()
-            .ok_or_else(Status::unauthorized)?;
-        let name = match RawPathParams::from_request_parts(&mut parts, state).await {
+        let (peer, user) = match (parts.extensions.get(), parts.extensions.get()) {
+            (Some(peer), Some(user)) => (Peer::clone(peer), User::clone(user)),
+            _ => return Err(Status::unauthorized().into()),
+        };
+        let name = match RawPathParams::from_request_parts(&mut parts, door).await {
             Ok(parameters) => parameters.iter().map(|(_, value)| value.to_owned()).next(),
             Err(_) => return Err(Status::bad_request("the path is not valid UTF-8").into()),
         };
@@ -50,6 +53,9 @@ impl<S: Send + Sync> FromRequest<S> for Call {
             query,
             headers: parts.headers,
             body,
+            door: door.clone(),
+            peer,
+            allowed: None,
         })
     }
 }
@@ -57,7 +63,7 @@ impl<S: Send + Sync> FromRequest<S> for Call {
 impl Call {
     /// Refuses what the sender may not do with the object or collection of the path.
     pub(super) fn authorize(
-        &self,
+        &mut self,
         verb: &'static str,
         subresource: &'static str,
     ) -> Result<(), Refusal> {
@@ -65,7 +71,9 @@ impl Call {
             verb,
             name: &self.name,
             subresource,
-        })
+        })?;
+        self.allowed = Some((verb, subresource));
+        Ok(())
     }
 
     /// A query parameter; empty if absent.
@@ -127,17 +135,15 @@ impl Call {
         self.header(ACCEPT)
     }
 
-    /// Reads the body, once, bounded in bytes and time.
-    pub(super) async fn read_body(&mut self) -> Result<Bytes, Refusal> {
-        let body = Limited::new(std::mem::take(&mut self.body), MAX_BODY_BYTES);
-        match tokio::time::timeout(BODY_DEADLINE, body.collect()).await {
-            Ok(Ok(collected)) => Ok(collected.to_bytes()),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => {
-                Err(Status::too_large(&format!("limit is {MAX_BODY_BYTES}")).into())
-            }
-            Ok(Err(_)) => Err(Status::bad_request("the body of the request broke off").into()),
-            Err(_) => Err(Status::bad_request("the body of the request took too long").into()),
+    /// Reads the body, once. Its sender is judged again afterwards: the head may have come long before, and who was
+    /// revoked meanwhile does nothing more.
+    pub(super) async fn read_body(&mut self, limit: usize) -> Result<Bytes, Refusal> {
+        let body = body::read(std::mem::take(&mut self.body), limit).await?;
+        self.user = User::behind(&self.peer, &self.door).ok_or_else(Status::unauthorized)?;
+        if let Some((verb, subresource)) = self.allowed {
+            self.authorize(verb, subresource)?;
         }
+        Ok(body)
     }
 
     fn header(&self, name: http::HeaderName) -> Option<&str> {
@@ -145,5 +151,14 @@ impl Call {
     }
 }
 
-/// API servers give a whole request a minute.
-const BODY_DEADLINE: Duration = Duration::from_secs(60);
+impl From<BodyFault> for Refusal {
+    fn from(fault: BodyFault) -> Self {
+        match fault {
+            BodyFault::TooLong { limit } => Status::too_large(&format!("limit is {limit}")).into(),
+            BodyFault::TooSlow => {
+                Status::bad_request("the body of the request took too long").into()
+            }
+            BodyFault::BrokenOff => Status::bad_request("the body of the request broke off").into(),
+        }
+    }
+}

@@ -5,7 +5,8 @@ use countersign_authority::store::Past;
 use countersign_authority::{RequestId, Submission, SubmitFault};
 use countersign_kapi::negotiate::Offer;
 use countersign_kapi::{
-    CertificateSigningRequest, FieldError, Resource, Status, decode, name, update, validate,
+    CertificateSigningRequest, FieldError, MAX_BODY_BYTES, Resource, Status, decode, name, update,
+    validate,
 };
 use countersign_pki::{CheckedCsr, CsrLimits, pem};
 use countersign_policy::{SignerName, Wishes};
@@ -24,7 +25,7 @@ pub(super) async fn create(State(door): State<KubernetesDoor>, mut call: Call) -
     let shape = call.shape(Offer::All)?;
     let options = call.write_options(Resource::CREATE_OPTIONS)?;
     let format = call.body_format()?;
-    let body = call.read_body().await?;
+    let body = call.read_body(MAX_BODY_BYTES).await?;
     let decoded = decode::request(&body, format, options.field_validation)?;
     let now = door.now()?;
     if !decoded.object.metadata.resource_version.is_empty() {

@@ -5,7 +5,7 @@ use countersign_authority::RequestRecord;
 use countersign_kapi::delete::DeleteOptions;
 use countersign_kapi::list::ListMeta;
 use countersign_kapi::negotiate::Offer;
-use countersign_kapi::{CertificateSigningRequest, Resource};
+use countersign_kapi::{CertificateSigningRequest, MAX_BODY_BYTES, Resource};
 use http::StatusCode;
 
 use super::KubernetesDoor;
@@ -118,7 +118,7 @@ impl KubernetesDoor {
 async fn read_options(call: &mut Call) -> Result<DeleteOptions, Refusal> {
     let invalid = |errors: &[_]| Refusal::from(Resource::DELETE_OPTIONS.invalid("", errors));
     let format = call.body_format()?;
-    let body = call.read_body().await?;
+    let body = call.read_body(MAX_BODY_BYTES).await?;
     let options = if body.is_empty() {
         DeleteOptions::from_query(call.pairs()).map_err(|error| invalid(&[error]))?
     } else {

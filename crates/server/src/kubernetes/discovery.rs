@@ -4,7 +4,6 @@ use std::sync::LazyLock;
 
 use axum::extract::State;
 use axum::response::Response;
-use countersign_authority::store::Past;
 use countersign_kapi::discovery::{
     self, AGGREGATED_CONTENT_TYPE, AUTHENTICATION, ApiGroup, CERTIFICATES,
 };
@@ -14,10 +13,12 @@ use countersign_kapi::{Status, openapi};
 use http::header::ETAG;
 use http::{HeaderValue, StatusCode, Uri};
 use serde_json::{Value, json};
+use tracing::warn;
 
+use super::KubernetesDoor;
 use super::answer::{Answer, json as json_answer, response, text, typed_json};
 use super::call::Call;
-use super::{DOOR, KubernetesDoor};
+use crate::readiness::{self, CANNOT_STORE};
 
 /// `GET /healthz`, `/livez`: the process answers.
 pub(super) async fn alive() -> Response {
@@ -26,9 +27,12 @@ pub(super) async fn alive() -> Response {
 
 /// `GET /readyz`: the store answers too; keys and revocations were loaded before the door opened.
 pub(super) async fn ready(State(door): State<KubernetesDoor>) -> Response {
-    match door.authority.request_at(&DOOR, "", Past::Ignore).await {
-        Ok(_) => text(StatusCode::OK, "ok"),
-        Err(fault) => text(StatusCode::SERVICE_UNAVAILABLE, fault.to_string()),
+    match readiness::probe(&door.authority).await {
+        Ok(()) => text(StatusCode::OK, "ok"),
+        Err(fault) => {
+            warn!(%fault, "the store does not answer");
+            text(StatusCode::SERVICE_UNAVAILABLE, CANNOT_STORE)
+        }
     }
 }
 
@@ -108,7 +112,7 @@ pub(super) async fn openapi_document() -> Response {
 /// `POST` of a `SelfSubjectReview`: `kubectl auth whoami`.
 pub(super) async fn who_am_i(mut call: Call) -> Answer {
     let format = call.body_format()?;
-    let body = call.read_body().await?;
+    let body = call.read_body(MAX_REVIEW).await?;
     ReviewKind::SelfSubject.decode(&body, format)?;
     json_answer(StatusCode::CREATED, &review::who_am_i(call.user.info()))
 }
@@ -153,4 +157,6 @@ static OPENAPI: LazyLock<OpenApi> = LazyLock::new(|| {
 });
 
 const GROUPS: [ApiGroup; 2] = [CERTIFICATES, AUTHENTICATION];
+/// A review says nothing but what it is.
+const MAX_REVIEW: usize = 16 * 1024;
 const OPENAPI_V2: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";

@@ -59,14 +59,14 @@ pub(super) async fn admit(
 
 impl User {
     /// The user behind a connection, if its certificate is good for this door at this moment.
-    fn behind(peer: &Peer, door: &KubernetesDoor) -> Option<Self> {
+    pub(super) fn behind(peer: &Peer, door: &KubernetesDoor) -> Option<Self> {
         match peer.identity(&door.authority) {
             PeerIdentity::Anonymous | PeerIdentity::Refused => None,
             PeerIdentity::Client(client) => {
                 let info = user_info(client, door)?;
                 Some(Self {
                     info,
-                    source: peer.address.ip(),
+                    source: peer.address.ip().to_canonical(),
                 })
             }
         }

@@ -8,6 +8,7 @@ use countersign_kapi::negotiate::Offer;
 use countersign_kapi::selector::{FieldSelector, LabelSelector};
 use countersign_kapi::{CertificateSigningRequest, FieldError, Resource, Status};
 use http::StatusCode;
+use tracing::error;
 
 use super::answer::{Answer, Refusal};
 use super::call::Call;
@@ -101,9 +102,14 @@ impl KubernetesDoor {
                 })
                 .await?;
             for record in &page {
-                let object = self.show(record).await?;
-                if selection.matches(&object) {
-                    objects.push(object);
+                match self.show(record).await {
+                    Ok(object) if selection.matches(&object) => objects.push(object),
+                    Ok(_) => {}
+                    // One that cannot be read must not hide all others.
+                    Err(refusal) if refusal.code() == StatusCode::INTERNAL_SERVER_ERROR => {
+                        error!(request = %record.id, "a stored request cannot be shown; skipped");
+                    }
+                    Err(refusal) => return Err(refusal),
                 }
             }
             match page.last() {
@@ -118,7 +124,7 @@ impl KubernetesDoor {
 
 async fn answer_one(
     door: &KubernetesDoor,
-    call: Call,
+    mut call: Call,
     subresource: &'static str,
     offer: Offer,
 ) -> Answer {

@@ -13,12 +13,12 @@ use countersign_kapi::options::FieldValidation;
 use countersign_kapi::patch::{self, PatchKind};
 use countersign_kapi::validate::{self, Checks};
 use countersign_kapi::{
-    CertificateSigningRequest, Condition, Decoded, Endpoint, FieldError, Resource, Status, decode,
-    update,
+    CertificateSigningRequest, Condition, Decoded, Endpoint, FieldError, MAX_BODY_BYTES, Resource,
+    Status, decode, update,
 };
 use http::StatusCode;
 
-use super::answer::{Answer, Refusal, warn};
+use super::answer::{Answer, Refusal, first_bytes, warn};
 use super::call::Call;
 use super::faults::{act_refusal, patch_refusal};
 use super::identity::User;
@@ -50,7 +50,7 @@ async fn put(door: &KubernetesDoor, mut call: Call, endpoint: Endpoint) -> Answe
     let shape = call.shape(offer(endpoint))?;
     let options = call.write_options(Resource::UPDATE_OPTIONS)?;
     let format = call.body_format()?;
-    let body = call.read_body().await?;
+    let body = call.read_body(MAX_BODY_BYTES).await?;
     let decoded = decode::request(&body, format, options.field_validation)?;
     let named = &decoded.object.metadata.name;
     if !named.is_empty() && *named != call.name {
@@ -71,7 +71,7 @@ async fn apply(door: &KubernetesDoor, mut call: Call, endpoint: Endpoint) -> Ans
     let shape = call.shape(offer(endpoint))?;
     let kind = call.patch_kind()?;
     let options = call.write_options(Resource::PATCH_OPTIONS)?;
-    let body = call.read_body().await?;
+    let body = call.read_body(MAX_BODY_BYTES).await?;
     let change = Change::Patch {
         kind,
         body,
@@ -282,11 +282,13 @@ fn newly<'a>(
     written.filter(|_| !old.has_condition(kind))
 }
 
+/// What the engine records as the reason of a decision. The attachment keeps the whole text.
 fn words(condition: &Condition) -> String {
-    match condition.message.as_str() {
-        "" => condition.reason.clone(),
-        message => message.to_owned(),
-    }
+    let text = match condition.message.as_str() {
+        "" => &condition.reason,
+        message => message,
+    };
+    first_bytes(text, MAX_REASON).to_owned()
 }
 
 fn subresource(endpoint: Endpoint) -> &'static str {
@@ -306,3 +308,4 @@ fn offer(endpoint: Endpoint) -> Offer {
 
 /// How often a change is tried on a newer object before the client is asked to look for itself.
 pub(super) const MAX_TRIES: usize = 8;
+const MAX_REASON: usize = 1024; // it stands in explanations and in every line of the audit log

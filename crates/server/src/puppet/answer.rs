@@ -1,14 +1,12 @@
 //! Answers in the forms that Puppet's clients know.
 
-use std::time::Duration;
-
 use axum::body::Body;
 use axum::response::Response;
-use bytes::Bytes;
 use countersign_pki::terminal_safe;
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Method, StatusCode};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+
+use crate::body::BodyFault;
 
 /// PEM, and nothing at all.
 pub(super) const PLAIN: &str = "text/plain";
@@ -105,24 +103,23 @@ pub(super) fn unavailable(what: &str) -> Response {
     response
 }
 
-/// The whole body, or the answer to one that is too long, too slow or cut off.
-pub(super) async fn read_body(body: Body, limit: usize) -> Result<Bytes, Response> {
-    let collected = Limited::new(body, limit).collect();
-    match tokio::time::timeout(BODY_DEADLINE, collected).await {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            let sentence = format!("The request body is longer than {limit} bytes.");
-            Err(with(StatusCode::PAYLOAD_TOO_LARGE, SENTENCE, sentence))
-        }
-        Ok(Err(_)) => Err(bad_request("The request body is incomplete.".to_owned())),
-        Err(_) => Err(with(
+/// A body that is too long, too slow or cut off.
+pub(super) fn bad_body(fault: BodyFault) -> Response {
+    let (status, sentence) = match fault {
+        BodyFault::TooLong { limit } => (
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("The request body is longer than {limit} bytes."),
+        ),
+        BodyFault::TooSlow => (
             StatusCode::REQUEST_TIMEOUT,
-            SENTENCE,
-            "The request body did not arrive in time.",
-        )),
-    }
+            "The request body did not arrive in time.".to_owned(),
+        ),
+        BodyFault::BrokenOff => (
+            StatusCode::BAD_REQUEST,
+            "The request body is incomplete.".to_owned(),
+        ),
+    };
+    with(status, SENTENCE, sentence)
 }
 
 const RETRY_SECONDS: &str = "10";
-/// A body of some kilobytes; who needs longer only holds a connection.
-const BODY_DEADLINE: Duration = Duration::from_secs(30);

@@ -1,6 +1,5 @@
 //! `certificate_status`: what administrators see of one name, sign and revoke.
 
-use axum::body::Body;
 use axum::response::Response;
 use countersign_authority::store::StoreFault;
 use countersign_authority::{Act, ActFault, LedgerEntry, RequestRecord};
@@ -56,13 +55,9 @@ impl PuppetDoor {
         name: &str,
         actor: Requester,
         headers: &HeaderMap,
-        body: Body,
+        body: &[u8],
     ) -> Response {
-        let body = match answer::read_body(body, MAX_BODY).await {
-            Ok(body) => body,
-            Err(response) => return response,
-        };
-        let desired = match Desired::parse(name, &body) {
+        let desired = match Desired::parse(name, body) {
             Ok(desired) => desired,
             Err(sentence) => {
                 return answer::with(StatusCode::BAD_REQUEST, answer::STATUS_SENTENCE, sentence);
@@ -249,7 +244,7 @@ pub(super) fn not_acceptable() -> Response {
     )
 }
 
-const MAX_BODY: usize = 16 * 1024; // two short members
+pub(super) const MAX_BODY: usize = 16 * 1024; // two short members
 const MAX_TRIES: usize = 4;
 
 #[cfg(test)]

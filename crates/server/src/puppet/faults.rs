@@ -8,6 +8,7 @@ use http::StatusCode;
 use tracing::{error, warn};
 
 use super::answer;
+use crate::readiness::CANNOT_STORE;
 
 /// Why an approved request is not signed, in the sentences that Puppet Server uses and administrators search for.
 pub(super) fn unsignable(certname: &str, fault: &ProfileFault) -> String {
@@ -112,8 +113,9 @@ pub(super) fn broken(fault: &Broken) -> Response {
 pub(super) fn store(fault: &StoreFault) -> Response {
     match fault {
         StoreFault::Full | StoreFault::ReadOnly | StoreFault::Overloaded | StoreFault::Stopped => {
+            // Whoever asks may be anybody: the log alone says what is wrong with the disk.
             warn!(%fault, "not served for now");
-            answer::unavailable(&fault.to_string())
+            answer::unavailable(CANNOT_STORE)
         }
         StoreFault::Corrupt { .. } | StoreFault::Failed { .. } => {
             error!(error = fault as &dyn std::error::Error, "store failed");
@@ -182,5 +184,13 @@ mod tests {
             .await
             .unwrap();
         assert_eq!(body, "Internal Server Error: the store failed");
+        let response = store(&StoreFault::Full);
+        let body = axum::body::to_bytes(response.into_body(), 1024)
+            .await
+            .unwrap();
+        assert_eq!(
+            body,
+            "Service Unavailable: the authority cannot use its store at the moment"
+        );
     }
 }

@@ -23,7 +23,6 @@ mod status_object;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use bytes::Bytes;
@@ -34,6 +33,7 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method};
 use tracing::{error, info};
 
+use crate::body;
 use crate::peer::Peer;
 
 pub(crate) use caller::Caller;
@@ -130,24 +130,45 @@ impl PuppetDoor {
             Ok(path) => path,
             Err(fault) => return answer::bad_request(format!("Bad Request: {fault}")),
         };
-        let caller = Caller::of(peer, self.authority(), self.issuer());
-        if !access::admits(&parts.method, &path, &caller) {
-            let shown = certname::without_tokens(&path);
-            info!(path = %terminal_safe(&shown), method = %parts.method, caller = %caller, "forbidden");
-            return answer::forbidden(&path, &parts.method);
+        let forbidden = || answer::forbidden(&path, &parts.method);
+        let Some(mut caller) = self.admit(peer, &parts.method, &path) else {
+            return forbidden();
+        };
+        let Some(route) = path::route(&path) else {
+            return answer::unrouted();
+        };
+        let mut text = Bytes::new();
+        if let Some(limit) = body_limit(route, &parts.method) {
+            text = match body::read(body, limit).await {
+                Ok(text) => text,
+                Err(fault) => return answer::bad_body(fault),
+            };
+            // Whoever sends the body long after the head is judged as what it is when it acts.
+            caller = match self.admit(peer, &parts.method, &path) {
+                Some(caller) => caller,
+                None => return forbidden(),
+            };
         }
         let call = Call {
             peer,
             caller,
             parts: &parts,
         };
-        match path::route(&path) {
-            Some(route) => self.serve(route, &call, body).await,
-            None => answer::unrouted(),
-        }
+        self.serve(route, &call, &text).await
     }
 
-    async fn serve(&self, route: Route<'_>, call: &Call<'_>, body: Body) -> Response {
+    /// The caller, if it may use the method on the path at this moment.
+    fn admit<'a>(&self, peer: &'a Peer, method: &Method, path: &str) -> Option<Caller<'a>> {
+        let caller = Caller::of(peer, self.authority(), self.issuer());
+        if access::admits(method, path, &caller) {
+            return Some(caller);
+        }
+        let shown = certname::without_tokens(path);
+        info!(path = %terminal_safe(&shown), %method, %caller, "forbidden");
+        None
+    }
+
+    async fn serve(&self, route: Route<'_>, call: &Call<'_>, body: &[u8]) -> Response {
         let Parts {
             method,
             uri,
@@ -179,8 +200,8 @@ impl PuppetDoor {
             }
             (Route::Sign, &Method::POST) => self.sign_named(call.requester(), body).await,
             (Route::SignAll, &Method::POST) => self.sign_all(call.requester()).await,
-            (Route::Services(service), &Method::GET) => service_status::services(service),
-            (Route::Simple(service), &Method::GET) => service_status::simple(service),
+            (Route::Services(service), &Method::GET) => self.services(service).await,
+            (Route::Simple(service), &Method::GET) => self.simple(service).await,
             (
                 Route::Certificate(_)
                 | Route::Crl
@@ -192,6 +213,28 @@ impl PuppetDoor {
                 _,
             ) => answer::unrouted(),
         }
+    }
+}
+
+/// How long a body may be; `None`: the call has none, and what comes all the same is not read.
+fn body_limit(route: Route<'_>, method: &Method) -> Option<usize> {
+    match (route, method) {
+        (Route::CertificateRequest(_), &Method::PUT) => Some(certificate_request::MAX_REQUEST),
+        (Route::CertificateStatus(_), &Method::PUT) => Some(certificate_status::MAX_BODY),
+        (Route::Sign, &Method::POST) => Some(sign::MAX_BODY),
+        (
+            Route::Certificate(_)
+            | Route::CertificateRequest(_)
+            | Route::CertificateStatus(_)
+            | Route::CertificateStatuses
+            | Route::CertificateStatusesWithoutSegment
+            | Route::Crl
+            | Route::Sign
+            | Route::SignAll
+            | Route::Services(_)
+            | Route::Simple(_),
+            _,
+        ) => None,
     }
 }
 

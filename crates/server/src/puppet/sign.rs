@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 
-use axum::body::Body;
 use axum::response::Response;
 use countersign_authority::store::{RequestFilter, StoreFault};
 use countersign_authority::{ActFault, RequestState};
@@ -28,13 +27,9 @@ struct Outcomes {
 
 impl PuppetDoor {
     /// Signs the requests of the names in the body.
-    pub(super) async fn sign_named(&self, actor: Requester, body: Body) -> Response {
-        let body = match answer::read_body(body, MAX_BODY).await {
-            Ok(body) => body,
-            Err(response) => return response,
-        };
+    pub(super) async fn sign_named(&self, actor: Requester, body: &[u8]) -> Response {
         // A body that cannot be read, or names nobody, signs nothing: so the reference answers.
-        let parsed: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let parsed: Value = serde_json::from_slice(body).unwrap_or_default();
         let names = match parsed.get("certnames") {
             None | Some(Value::Null) => Vec::new(),
             Some(Value::Array(names)) if names.iter().all(Value::is_string) => names
@@ -130,6 +125,6 @@ fn schema_violation(submitted: &Value) -> Response {
     )
 }
 
-const MAX_BODY: usize = 4 * 1024 * 1024; // some ten thousand names of the greatest length
+pub(super) const MAX_BODY: usize = 4 * 1024 * 1024; // some ten thousand names of the greatest length
 const AT_ONCE: usize = 32;
 const PAGE: usize = 1000;

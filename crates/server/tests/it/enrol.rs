@@ -516,3 +516,26 @@ async fn the_ledger_is_listed_and_certificates_are_revoked() {
         404
     );
 }
+
+#[tokio::test]
+async fn the_certificates_of_one_name_end() {
+    let office = Office::open().await;
+    let request = CsrBuilder::new("web01");
+    office.world.client(PUPPET_AGENT, "web01", &request).await;
+    office.world.client(KUBE_CLIENT, "web01", &request).await;
+    let mut seen = Vec::new();
+    let mut cursor = String::new();
+    for _ in 0..3 {
+        let path = format!("certificates?name=web01&limit=1{cursor}");
+        let page = office.get(&path).await;
+        seen.extend(column(&page, "issuer").into_iter().map(str::to_owned));
+        match page.get("cursor") {
+            Some(next) => cursor = format!("&cursor={}", next.as_str().unwrap()),
+            None => {
+                assert_eq!(seen, ["kubernetes", "puppet"]);
+                return;
+            }
+        }
+    }
+    panic!("the list does not end: {seen:?}");
+}

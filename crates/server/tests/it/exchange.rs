@@ -12,7 +12,7 @@ use tower::ServiceExt;
 pub(crate) struct Call<'a> {
     peer: &'a Peer,
     request: http::request::Builder,
-    body: Vec<u8>,
+    body: Body,
 }
 
 /// What came back.
@@ -29,7 +29,7 @@ impl<'a> Call<'a> {
         Self {
             peer,
             request: Request::builder().method(method).uri(path),
-            body: Vec::new(),
+            body: Body::empty(),
         }
     }
 
@@ -39,7 +39,13 @@ impl<'a> Call<'a> {
     }
 
     pub(crate) fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
-        self.body = body.into();
+        self.body = Body::from(body.into());
+        self
+    }
+
+    /// A body that comes in parts.
+    pub(crate) fn stream(mut self, body: Body) -> Self {
+        self.body = body;
         self
     }
 
@@ -47,7 +53,7 @@ impl<'a> Call<'a> {
         let request = self
             .request
             .extension(self.peer.clone())
-            .body(Body::from(self.body))
+            .body(self.body)
             .unwrap();
         let (parts, body) = router.clone().oneshot(request).await.unwrap().into_parts();
         let body = body.collect().await.unwrap().to_bytes().to_vec();

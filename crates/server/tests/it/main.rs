@@ -1,8 +1,13 @@
-//! The doors, called in process over a real store and real keys.
+//! The doors over a real store and real keys, called in process and through real listeners.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod client_certificates;
 mod enrol;
 mod exchange;
+mod hostile;
 mod kubernetes;
+mod outage;
+mod parked;
 mod puppet;
+mod wire;
 mod world;

@@ -8,18 +8,24 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use countersign_authority::profile::{Authorization, OtherNames, PuppetSettings};
 use countersign_authority::{
     Authority, AuthorityConfig, Clock, Door, Issuer, IssuerId, KeyStore, Limits, Profile, Signer,
-    Submission,
+    Store, Submission,
 };
 use countersign_keys::{FileKeys, KeySpec, RootCertificate, SystemEntropy, create_issuer};
-use countersign_pki::{Certificate, CheckedCsr, CsrLimits, Serial, UnixTime};
+use countersign_pki::oid::Oid;
+use countersign_pki::{
+    AltName, Certificate, CertificateTemplate, CheckedCsr, CsrLimits, Serial, StringKind,
+    SubjectBuilder, UnixTime, ext, oid, seal,
+};
 use countersign_policy::{
     PersonDecision, PersonVerdict, Policy, Requester, Rule, RuleKind, SignerName, Wishes,
 };
 use countersign_server::{KnownClient, Peer, PeerIdentity};
 use countersign_store::SqliteStore;
 use countersign_testkit::csr::CsrBuilder;
-use countersign_testkit::keys;
+use countersign_testkit::keys::{self, Key};
 use tempfile::TempDir;
+
+use crate::outage::Switched;
 
 pub(crate) const PUPPET_AGENT: &str = "countersign.dev/puppet-agent";
 pub(crate) const PUPPET_ADMIN: &str = "countersign.dev/puppet-admin";
@@ -58,6 +64,8 @@ impl Setup {
 pub(crate) struct World {
     pub(crate) authority: Authority,
     pub(crate) clock: Arc<SetClock>,
+    pub(crate) store: Arc<Switched>,
+    keys: Arc<FileKeys>,
     _folder: TempDir,
 }
 
@@ -70,6 +78,7 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(SetClock(AtomicI64::new(START.0)));
         let store = SqliteStore::open(&folder.path().join("countersign.db")).unwrap();
+        let store = Arc::new(Switched::new(store));
         let mut issuer_keys = FileKeys::new(FileKeys::usual_threads());
         let issuers = vec![
             issuer(
@@ -97,9 +106,10 @@ impl World {
             rules: rules.collect(),
             reserved_names: ["ca.example.com".to_owned(), "countersign-admin".to_owned()].into(),
         };
+        let issuer_keys = Arc::new(issuer_keys);
         let authority = Authority::start(AuthorityConfig {
-            store: Arc::new(store),
-            keys: Arc::new(issuer_keys),
+            store: Arc::clone(&store) as Arc<dyn Store>,
+            keys: Arc::clone(&issuer_keys) as Arc<dyn KeyStore>,
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
             entropy: Arc::new(SystemEntropy),
             issuers,
@@ -112,6 +122,8 @@ impl World {
         Self {
             authority,
             clock,
+            store,
+            keys: issuer_keys,
             _folder: folder,
         }
     }
@@ -209,6 +221,72 @@ impl World {
     }
 }
 
+/// What a certificate says that an issuer's key signs and the ledger does not know.
+#[derive(Clone, Copy)]
+pub(crate) struct Forged<'a> {
+    pub(crate) common_name: &'a str,
+    pub(crate) organization: Option<&'a str>,
+    pub(crate) not_before: UnixTime,
+    pub(crate) not_after: UnixTime,
+    pub(crate) usages: &'a [Oid],
+    pub(crate) is_ca: bool,
+}
+
+impl<'a> Forged<'a> {
+    /// A client's, good in all but the ledger's word.
+    pub(crate) fn client(common_name: &'a str) -> Self {
+        Self {
+            common_name,
+            organization: None,
+            not_before: START.minus_seconds(3600),
+            not_after: START.plus_seconds(3600),
+            usages: &[oid::EKU_CLIENT_AUTH],
+            is_ca: false,
+        }
+    }
+
+    /// The certificate of a server of that name.
+    pub(crate) fn server(name: &'a str) -> Self {
+        Self {
+            usages: &[oid::EKU_SERVER_AUTH],
+            ..Self::client(name)
+        }
+    }
+}
+
+impl World {
+    /// Has an issuer's key sign a certificate behind the authority's back.
+    pub(crate) async fn forge(&self, by: &IssuerId, key: &Key, forged: &Forged<'_>) -> Vec<u8> {
+        let issuer = self.authority.issuer(by).unwrap();
+        let mut extensions = vec![
+            ext::extended_key_usage(forged.usages),
+            ext::subject_alt_name(&[AltName::Dns(forged.common_name.into())], false),
+        ];
+        if forged.is_ca {
+            extensions.push(ext::basic_constraints_ca());
+        }
+        let subject = SubjectBuilder::new();
+        let subject = match forged.organization {
+            Some(name) => subject.push(oid::ORGANIZATION, name, StringKind::Utf8),
+            None => subject,
+        };
+        let subject = subject.push(oid::COMMON_NAME, forged.common_name, StringKind::Utf8);
+        let template = CertificateTemplate {
+            serial: Serial::try_from(4711).unwrap(),
+            algorithm: issuer.algorithm(),
+            issuer_name_der: issuer.certificate().subject().der(),
+            not_before: forged.not_before,
+            not_after: forged.not_after,
+            subject_der: &subject.build(),
+            spki_der: key.spki_der(),
+            extensions: &extensions,
+        };
+        let tbs = template.to_be_signed().unwrap();
+        let signature = self.keys.sign(by, tbs.clone()).await.unwrap();
+        seal(&tbs, issuer.algorithm(), &signature.0).unwrap()
+    }
+}
+
 /// A clock that stands until a test moves it.
 pub(crate) struct SetClock(AtomicI64);
 
@@ -270,7 +348,7 @@ fn signers(setup: &Setup) -> Vec<Signer> {
         ),
         (
             KUBERNETES_ADMIN,
-            Profile::kube_apiserver_client(),
+            Profile::kubernetes_admin(),
             "kubernetes",
             false,
         ),

@@ -302,3 +302,14 @@ async fn no_request_makes_an_administrator() {
     object["spec"]["signerName"] = json!("example.org/vpn");
     api.create(&object).await;
 }
+
+#[tokio::test]
+async fn addresses_are_recorded_in_one_spelling() {
+    let api = Api::start().await;
+    let mut peer = api.admin.clone();
+    peer.address = "[::ffff:192.0.2.7]:40000".parse().unwrap();
+    let call = api.call("POST", CSRS).from(&peer).json(&manifest("mapped"));
+    assert_eq!(call.send().await.status, 201);
+    let record = api.record("mapped").await.unwrap();
+    assert_eq!(record.requester.source, Some("192.0.2.7".parse().unwrap()));
+}

@@ -3,7 +3,7 @@
 use countersign_authority::{Act, ActFault, OnUnsignable, RequestState};
 use countersign_kapi::{CertificateSigningRequest, protobuf};
 use countersign_pki::{Certificate, pem};
-use countersign_policy::{Identity, Requester};
+use countersign_policy::{Deciding, Identity, Requester};
 use countersign_server::kubernetes::DOOR;
 use countersign_testkit::csr::CsrBuilder;
 use serde_json::{Value, json};
@@ -363,4 +363,22 @@ async fn of_many_at_once_one_decides() {
         }
     }
     assert!(replies.iter().any(|reply| reply.status == 200));
+}
+
+#[tokio::test]
+async fn a_long_message_is_kept_whole_and_recorded_in_short() {
+    let api = Api::start().await;
+    let object = api.create(&manifest("wordy")).await;
+    let message = format!("a{}", "é".repeat(2000));
+    let mut decided = with_condition(&object, "Approved");
+    decided["status"]["conditions"][0]["message"] = json!(message);
+    let call = api.call("PUT", &approval_of(&object)).json(&decided);
+    let shown = call.send().await.ok();
+    assert_eq!(shown["status"]["conditions"][0]["message"], json!(message));
+    let record = api.record("wordy").await.unwrap();
+    let Some(Deciding::Person { reason, .. }) = record.explanation.by else {
+        panic!("decided by a person");
+    };
+    // 1024 is in the middle of a character.
+    assert_eq!(reason, format!("a{}", "é".repeat(511)));
 }

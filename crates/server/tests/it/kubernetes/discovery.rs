@@ -1,8 +1,9 @@
 //! What the server tells about itself.
 
+use countersign_authority::store::StoreFault;
 use serde_json::{Value, json};
 
-use super::Api;
+use super::{Api, CSRS, manifest};
 
 const V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
                   application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
@@ -56,8 +57,91 @@ async fn every_group_that_is_listed_is_served() {
         let name = group["name"].as_str().unwrap();
         api.get(&format!("/apis/{name}")).await.ok();
         let version = group["preferredVersion"]["groupVersion"].as_str().unwrap();
-        api.get(&format!("/apis/{version}")).await.ok();
+        let resources = api.get(&format!("/apis/{version}")).await.ok();
+        for resource in resources["resources"].as_array().unwrap() {
+            check_verbs(&api, version, resource).await;
+        }
     }
+}
+
+/// A verb that is listed is served, and one that is not listed is not.
+async fn check_verbs(api: &Api, version: &str, resource: &Value) {
+    let name = resource["name"].as_str().unwrap();
+    let (name, subresource) = name.split_once('/').unwrap_or((name, ""));
+    let collection = format!("/apis/{version}/{name}");
+    let object = match subresource {
+        "" => format!("{collection}/verbs"),
+        part => format!("{collection}/verbs/{part}"),
+    };
+    let watch = format!("{collection}?watch=true");
+    let all = [
+        ("create", "POST", &collection),
+        ("delete", "DELETE", &object),
+        ("deletecollection", "DELETE", &collection),
+        ("get", "GET", &object),
+        ("list", "GET", &collection),
+        ("patch", "PATCH", &object),
+        ("update", "PUT", &object),
+        ("watch", "GET", &watch),
+    ];
+    for (verb, method, path) in all {
+        if !subresource.is_empty() && !path.starts_with(&object) {
+            continue;
+        }
+        // The one before may have deleted it.
+        let _there = api.call("POST", CSRS).json(&manifest("verbs")).send().await;
+        let media_type = match method {
+            "PATCH" => "application/merge-patch+json",
+            _ => "application/json",
+        };
+        let body = match method {
+            "GET" | "DELETE" => "",
+            _ => "{}",
+        };
+        let call = api.call(method, path).body(media_type, body);
+        let status = call.send().await.status.as_u16();
+        let is_listed = resource["verbs"].as_array().unwrap().contains(&verb.into());
+        let is_served = !matches!(status, 404 | 405);
+        assert_eq!(is_listed, is_served, "{verb} {path}: {status}");
+    }
+}
+
+#[tokio::test]
+async fn openapi_promises_what_discovery_does() {
+    let api = Api::start().await;
+    let document = "/openapi/v3/apis/certificates.k8s.io/v1";
+    let document: Value = api.get(document).await.ok();
+    let methods = |path: &str| -> Vec<String> {
+        let item = document["paths"][path].as_object().unwrap();
+        let methods = item.keys().filter(|key| *key != "parameters");
+        methods.cloned().collect()
+    };
+    let object = format!("{CSRS}/{{name}}");
+    assert_eq!(methods(CSRS), ["delete", "get", "post"]);
+    assert_eq!(methods(&object), ["delete", "get", "patch", "put"]);
+    assert_eq!(
+        methods(&format!("{object}/approval")),
+        ["get", "patch", "put"]
+    );
+    assert_eq!(methods(&format!("{object}/status")), ["get"]);
+    let parameters = document["paths"][CSRS]["get"]["parameters"].as_array();
+    let is_watch = |parameter: &Value| parameter["name"] == "watch";
+    assert!(!parameters.unwrap().iter().any(is_watch));
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_answer_is_not_ready_and_nobody_learns_why() {
+    let api = Api::start().await;
+    api.world.store.set(Some(|| StoreFault::Full));
+    let call = api.call("GET", "/readyz").from(&api.world.anonymous());
+    let reply = call.send().await;
+    assert_eq!(reply.status, 503);
+    assert_eq!(
+        &*reply.body,
+        b"the authority cannot use its store at the moment".as_slice()
+    );
+    let alive = api.call("GET", "/livez").from(&api.world.anonymous());
+    assert_eq!(alive.send().await.status, 200);
 }
 
 #[tokio::test]
@@ -162,4 +246,7 @@ async fn clients_may_ask_who_they_are() {
         user["groups"],
         json!(["system:masters", "system:authenticated"])
     );
+    let long = format!("{body}{}", " ".repeat(16 * 1024));
+    let reply = api.call("POST", path).body("application/json", long);
+    reply.send().await.refuses(413, "RequestEntityTooLarge");
 }

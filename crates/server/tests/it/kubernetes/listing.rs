@@ -1,8 +1,16 @@
 //! Lists, tables and selectors.
 
+use countersign_authority::Submission;
+use countersign_authority::store::StoreFault;
+use countersign_pki::{CheckedCsr, CsrLimits};
+use countersign_policy::{Requester, Wishes};
+use countersign_server::kubernetes::DOOR;
+use countersign_testkit::csr::CsrBuilder;
+use countersign_testkit::keys;
 use serde_json::{Value, json};
 
 use super::{Api, CSRS, manifest, path_of};
+use crate::world::{KUBE_CLIENT, signer_name};
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 
@@ -29,6 +37,36 @@ async fn an_empty_list_is_a_list() {
         .parse()
         .unwrap();
     assert!(version > 0);
+}
+
+#[tokio::test]
+async fn a_row_that_cannot_be_read_hides_no_other() {
+    let api = Api::start().await;
+    api.create(&manifest("a")).await;
+    api.create(&manifest("c")).await;
+    let csr = CsrBuilder::new("jane").sign(keys::p256_b());
+    let damaged = Submission {
+        door: DOOR,
+        key: "b".to_owned(),
+        csr: CheckedCsr::check(&csr, &CsrLimits::STANDARD).unwrap(),
+        signer: signer_name(KUBE_CLIENT),
+        requester: Requester::authority(),
+        wishes: Wishes {
+            usages: vec!["client auth".to_owned()],
+            expiration_seconds: None,
+        },
+        retained: true,
+        attachment: b"{not an attachment".to_vec(),
+        decision: None,
+    };
+    api.world.authority.submit(damaged).await.unwrap();
+    let list = api.get(CSRS).await.ok();
+    assert_eq!(names(&list), ["a", "c"]);
+    let one = api.get(&format!("{CSRS}/b")).await;
+    one.refuses(500, "InternalError");
+    // A store that does not answer is something else.
+    api.world.store.set(Some(|| StoreFault::Stopped));
+    api.get(CSRS).await.refuses(503, "ServiceUnavailable");
 }
 
 #[tokio::test]

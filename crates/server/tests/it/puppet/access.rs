@@ -1,5 +1,6 @@
 //! Who may call what, by which path.
 
+use countersign_authority::store::StoreFault;
 use countersign_server::Peer;
 
 use super::{Fleet, V1, agent};
@@ -202,4 +203,42 @@ async fn hostile_paths() {
     }
     let long = format!("GET {V1}/certificate/{}", "a".repeat(16_000));
     assert_eq!(fleet.call(&fleet.nobody, &long).await.status, 404);
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_answer_is_an_error_and_nobody_learns_which() {
+    let fleet = Fleet::of(Setup::AUTOSIGN).await;
+    let running = |state: &str, status: u16| {
+        let state = state.to_owned();
+        [
+            ("/status/v1/simple", status, state.clone()),
+            ("/status/v1/simple/ca", status, state.clone()),
+            ("/status/v1/simple/server", status, state),
+        ]
+    };
+    for (path, status, body) in running("running", 200) {
+        let answer = fleet.call(&fleet.nobody, &format!("GET {path}")).await;
+        assert_eq!((answer.status, answer.text()), (status, &*body), "{path}");
+    }
+    fleet.world.store.set(Some(|| StoreFault::Full));
+    for (path, status, body) in running("error", 503) {
+        let answer = fleet.call(&fleet.nobody, &format!("GET {path}")).await;
+        assert_eq!((answer.status, answer.text()), (status, &*body), "{path}");
+    }
+    let services = fleet.call(&fleet.nobody, "GET /status/v1/services").await;
+    assert_eq!(services.status, 503);
+    assert_eq!(services.json()["ca"]["state"], "error");
+    let ca = fleet
+        .call(&fleet.nobody, "GET /status/v1/services/ca")
+        .await;
+    assert_eq!((ca.status, &ca.json()["state"]), (503, &"error".into()));
+
+    let put = fleet.enrol(&agent("web01"), "web01").await;
+    assert_eq!(put.status, 503);
+    assert_eq!(
+        put.text(),
+        "Service Unavailable: the authority cannot use its store at the moment"
+    );
+    fleet.world.store.set(None);
+    assert_eq!(fleet.enrol(&agent("web01"), "web01").await.status, 200);
 }

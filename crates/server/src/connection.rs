@@ -1,0 +1,228 @@
+//! One connection: TLS, who is there, then HTTP until it is idle, old, or told to stop.
+
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use countersign_pki::Certificate;
+use futures_util::FutureExt;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulConnection;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+use tracing::{debug, warn};
+
+use crate::activity::{Activity, Overdue};
+use crate::body;
+use crate::listener::Timeouts;
+use crate::peer::{KnownClient, Peer, Presented};
+use crate::stall::Impatient;
+use crate::tls::{ClientRules, OnBadCertificate};
+
+/// What every connection of a listener meets.
+pub(crate) struct Reception {
+    pub(crate) tls: TlsAcceptor,
+    pub(crate) rules: ClientRules,
+    pub(crate) on_bad_certificate: OnBadCertificate,
+    pub(crate) door: Router,
+    pub(crate) timeouts: Timeouts,
+}
+
+type Stream = TlsStream<Impatient<TcpStream>>;
+
+impl Reception {
+    /// Serves a connection to its end.
+    pub(crate) async fn receive(
+        &self,
+        stream: TcpStream,
+        address: SocketAddr,
+        stop: &CancellationToken,
+    ) {
+        let _best_effort = stream.set_nodelay(true);
+        let introduced = tokio::select! {
+            introduced = timeout(self.timeouts.handshake, self.introduce(stream, address)) => introduced,
+            () = stop.cancelled() => return,
+        };
+        match introduced {
+            Ok(Some((stream, peer))) => self.converse(stream, peer, stop).await,
+            Ok(None) => {}
+            Err(_) => debug!(%address, "handshake timed out"),
+        }
+    }
+
+    /// The handshake, and who it is. `None`: there is nobody to talk to.
+    async fn introduce(&self, stream: TcpStream, address: SocketAddr) -> Option<(Stream, Peer)> {
+        let stream = Impatient::new(stream, self.timeouts.stall);
+        let stream = match self.tls.accept(stream).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                debug!(%address, %error, "handshake failed");
+                return None;
+            }
+        };
+        let shown = stream.get_ref().1.peer_certificates();
+        let certificate = match shown.and_then(<[_]>::first) {
+            None => Presented::Nothing,
+            Some(der) => self.judge(der, address).await?,
+        };
+        let peer = Peer {
+            address,
+            certificate,
+        };
+        Some((stream, peer))
+    }
+
+    /// What a certificate is whose key the client holds; `None`: the ledger cannot be asked.
+    async fn judge(&self, der: &[u8], address: SocketAddr) -> Option<Presented> {
+        let certificate = match self.on_bad_certificate {
+            // The handshake has applied the rules.
+            OnBadCertificate::FailHandshake => Certificate::parse(der).ok()?,
+            OnBadCertificate::TreatAsUnknown => match self.rules.check(der) {
+                Ok(certificate) => certificate,
+                Err(error) => {
+                    debug!(%address, ?error, "client certificate does not count");
+                    return Some(Presented::Unknown);
+                }
+            },
+        };
+        let ClientRules { authority, issuer } = &self.rules;
+        match authority.certificate(issuer, &certificate.serial()).await {
+            Ok(Some(entry)) if entry.der == der => Some(Presented::Known(Arc::new(KnownClient {
+                issuer: entry.issuer,
+                signer: entry.signer,
+                certificate,
+            }))),
+            Ok(_) => Some(Presented::Unknown),
+            Err(error) => {
+                warn!(%error, "the ledger does not answer; connection refused");
+                None
+            }
+        }
+    }
+
+    /// HTTP of the version that the handshake agreed on.
+    async fn converse(&self, stream: Stream, peer: Peer, stop: &CancellationToken) {
+        let timeouts = &self.timeouts;
+        let activity = Activity::new(Instant::now());
+        let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP_2);
+        let address = peer.address;
+        let (door, requests, patience) = (self.door.clone(), Arc::clone(&activity), timeouts.body);
+        let service = service_fn(move |request: hyper::Request<Incoming>| {
+            let in_flight = requests.begin();
+            let deadline = Instant::now() + patience;
+            let mut request = request.map(|body| body::until(deadline, body));
+            request.extensions_mut().insert(peer.clone());
+            let answered = door.clone().oneshot(request);
+            answered
+                .map(|answer| answer.map(|answer| answer.map(|body: Body| in_flight.with(body))))
+        });
+        let stream = TokioIo::new(stream);
+        let outcome = if is_http2 {
+            let http = http2(timeouts);
+            supervise(
+                http.serve_connection(stream, service),
+                &activity,
+                timeouts,
+                stop,
+            )
+            .await
+        } else {
+            let http = http1(timeouts);
+            supervise(
+                http.serve_connection(stream, service),
+                &activity,
+                timeouts,
+                stop,
+            )
+            .await
+        };
+        debug!(%address, ?outcome, "connection ended");
+    }
+}
+
+/// How a connection ended.
+#[derive(Debug)]
+#[expect(dead_code, reason = "the log shows it by its Debug form")]
+enum Ending {
+    /// By the client, or by an error of the protocol.
+    Itself(Result<(), hyper::Error>),
+    /// By us.
+    Closed(Option<Overdue>),
+    /// By us, with requests that did not end.
+    Cut(Option<Overdue>),
+}
+
+async fn supervise<C>(
+    connection: C,
+    activity: &Activity,
+    timeouts: &Timeouts,
+    stop: &CancellationToken,
+) -> Ending
+where
+    C: GracefulConnection<Error = hyper::Error> + Future<Output = Result<(), hyper::Error>>,
+{
+    let mut connection = pin!(connection);
+    let reason = loop {
+        let (due, _) = activity.due(timeouts);
+        tokio::select! {
+            ended = connection.as_mut() => return Ending::Itself(ended),
+            () = stop.cancelled() => break None,
+            () = sleep_until(due) => {}
+        }
+        // What happened meanwhile may have put it off.
+        if let (due, Some(overdue)) = activity.due(timeouts)
+            && due <= Instant::now()
+        {
+            break Some(overdue);
+        }
+    };
+    if reason == Some(Overdue::Silent) {
+        return Ending::Closed(reason);
+    }
+    connection.as_mut().graceful_shutdown();
+    match timeout(timeouts.drain, connection).await {
+        Ok(_) => Ending::Closed(reason),
+        Err(_) => Ending::Cut(reason),
+    }
+}
+
+fn http1(timeouts: &Timeouts) -> http1::Builder {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(timeouts.idle)
+        .max_buf_size(MAX_HEAD);
+    http
+}
+
+fn http2(timeouts: &Timeouts) -> http2::Builder<TokioExecutor> {
+    let mut http = http2::Builder::new(TokioExecutor::new());
+    http.timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(MAX_HEAD_H2)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(MAX_SEND)
+        .keep_alive_interval(timeouts.idle);
+    http
+}
+
+/// RFC 7301, RFC 9113 3.1.
+const HTTP_2: &[u8] = b"h2";
+/// Four times what agents and `kubectl` send, cookies of proxies included.
+const MAX_HEAD: usize = 32 * 1024;
+const MAX_HEAD_H2: u32 = 32 * 1024;
+/// `kubectl` and client-go have a handful of requests open on a connection.
+const MAX_STREAMS: u32 = 16;
+// Memory that one connection can take: what arrives ahead of its readers, and what waits to be sent per stream.
+const STREAM_WINDOW: u32 = 64 * 1024;
+const CONNECTION_WINDOW: u32 = 256 * 1024;
+const MAX_SEND: usize = 64 * 1024;

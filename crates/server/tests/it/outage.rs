@@ -1,0 +1,121 @@
+//! A store that stops answering when a test says so.
+
+use std::sync::Mutex;
+
+use countersign_authority::store::{
+    Answer, Change, Changed, CommitFault, Committed, Past, RequestFilter, Store, StoreFault,
+};
+use countersign_authority::{
+    AuditEntry, CrlRecord, Door, Intent, IssuerId, LedgerEntry, RequestId, RequestRecord, Revision,
+    Revocation,
+};
+use countersign_pki::{Serial, UnixTime};
+use countersign_store::SqliteStore;
+use futures_util::future::BoxFuture;
+use tokio::sync::watch;
+
+/// A store with a switch.
+pub(crate) struct Switched {
+    store: SqliteStore,
+    fault: Mutex<Option<fn() -> StoreFault>>,
+}
+
+impl Switched {
+    pub(crate) fn new(store: SqliteStore) -> Self {
+        Self {
+            store,
+            fault: Mutex::new(None),
+        }
+    }
+
+    /// From now on every call gets this fault; `None`: the truth again.
+    pub(crate) fn set(&self, fault: Option<fn() -> StoreFault>) {
+        *self.fault.lock().unwrap() = fault;
+    }
+
+    fn or<'a, T: Send + 'a>(&self, answer: Answer<'a, T>) -> Answer<'a, T> {
+        match *self.fault.lock().unwrap() {
+            None => answer,
+            Some(fault) => Box::pin(async move { Err(fault()) }),
+        }
+    }
+}
+
+impl Store for Switched {
+    fn commit(&self, change: Change) -> BoxFuture<'_, Result<Committed, CommitFault>> {
+        match *self.fault.lock().unwrap() {
+            None => self.store.commit(change),
+            Some(fault) => Box::pin(async move { Err(CommitFault::Store(fault())) }),
+        }
+    }
+
+    fn revisions(&self) -> watch::Receiver<Revision> {
+        self.store.revisions()
+    }
+
+    fn changes(&self, since: Revision, limit: usize) -> Answer<'_, Vec<Changed>> {
+        self.or(self.store.changes(since, limit))
+    }
+
+    fn request(&self, id: RequestId) -> Answer<'_, Option<RequestRecord>> {
+        self.or(self.store.request(id))
+    }
+
+    fn request_at(&self, door: &Door, key: &str, past: Past) -> Answer<'_, Option<RequestRecord>> {
+        self.or(self.store.request_at(door, key, past))
+    }
+
+    fn requests(&self, filter: RequestFilter) -> Answer<'_, Vec<RequestRecord>> {
+        self.or(self.store.requests(filter))
+    }
+
+    fn certificate(&self, issuer: &IssuerId, serial: &Serial) -> Answer<'_, Option<LedgerEntry>> {
+        self.or(self.store.certificate(issuer, serial))
+    }
+
+    fn newest_certificate(&self, issuer: &IssuerId, name: &str) -> Answer<'_, Option<LedgerEntry>> {
+        self.or(self.store.newest_certificate(issuer, name))
+    }
+
+    fn certificates_of(
+        &self,
+        issuer: &IssuerId,
+        name: &str,
+        alive_at: UnixTime,
+    ) -> Answer<'_, Vec<LedgerEntry>> {
+        self.or(self.store.certificates_of(issuer, name, alive_at))
+    }
+
+    fn newest_certificates(
+        &self,
+        issuer: &IssuerId,
+        after: Option<String>,
+        limit: usize,
+    ) -> Answer<'_, Vec<LedgerEntry>> {
+        self.or(self.store.newest_certificates(issuer, after, limit))
+    }
+
+    fn revocations(
+        &self,
+        issuer: &IssuerId,
+        alive_at: UnixTime,
+    ) -> Answer<'_, (Revision, Vec<Revocation>)> {
+        self.or(self.store.revocations(issuer, alive_at))
+    }
+
+    fn crl(&self, issuer: &IssuerId) -> Answer<'_, Option<CrlRecord>> {
+        self.or(self.store.crl(issuer))
+    }
+
+    fn open_intents(&self) -> Answer<'_, Vec<Intent>> {
+        self.or(self.store.open_intents())
+    }
+
+    fn audit(&self, since: Revision, limit: usize) -> Answer<'_, Vec<(Revision, AuditEntry)>> {
+        self.or(self.store.audit(since, limit))
+    }
+
+    fn is_exclusive(&self) -> bool {
+        self.store.is_exclusive()
+    }
+}
