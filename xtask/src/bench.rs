@@ -14,7 +14,9 @@ use serde_json::Value;
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let plan = Plan::parse(args)?;
     let target = build()?;
-    let load = Load { program: target.join("examples/load") };
+    let load = Load {
+        program: target.join("examples/load"),
+    };
     let data = std::env::temp_dir().join(format!("countersign-bench-{}", std::process::id()));
 
     let raw = load.run(&["raw"])?;
@@ -28,8 +30,11 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         let url = format!("server={}", server.url);
         let pid = format!("pid={}", server.child.id());
         let enrol = |fresh: &str, count: usize| {
-            let (count, fresh, prefix) =
-                (format!("count={count}"), format!("fresh={fresh}"), format!("prefix=f-{fresh}"));
+            let (count, fresh, prefix) = (
+                format!("count={count}"),
+                format!("fresh={fresh}"),
+                format!("prefix=f-{fresh}"),
+            );
             load.run(&["enrol", &url, &pid, &count, &fresh, &prefix])
         };
         // The first enrolments warm caches and grow the database's first pages.
@@ -52,7 +57,10 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             100.0 * fresh / shakes
         );
         for (what, path) in [
-            ("GET certificate", "/puppet-ca/v1/certificate/f-false-1.load.example.com"),
+            (
+                "GET certificate",
+                "/puppet-ca/v1/certificate/f-false-1.load.example.com",
+            ),
             ("GET CRL", "/puppet-ca/v1/certificate_revocation_list/ca"),
         ] {
             let path = format!("path={path}");
@@ -65,7 +73,10 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         let url = format!("server={}", server.url);
         load.run(&["enrol", &url, "count=200", "prefix=warm"])?;
         let count = format!("count={}", plan.enrolments / 10);
-        let rsa = number(&load.run(&["enrol", &url, &count, "prefix=rsa"])?, "per_second")?;
+        let rsa = number(
+            &load.run(&["enrol", &url, &count, "prefix=rsa"])?,
+            "per_second",
+        )?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         println!(
             "enrolment, RSA-4096 issuer  {rsa:8.0} /s   {:.0} % of one core's raw signing rate ({cores} cores here)",
@@ -79,7 +90,10 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             let count = format!("count={}", plan.enrolments / 20);
             let other = load.run(&["enrol", &server, &count, &prefix])?;
             let theirs = number(&other, "per_second")?;
-            println!("against {url}: {theirs:.0} /s; kept alive, this authority is {:.1} x", rate / theirs);
+            println!(
+                "against {url}: {theirs:.0} /s; kept alive, this authority is {:.1} x",
+                rate / theirs
+            );
         }
         Ok(())
     })();
@@ -94,17 +108,27 @@ struct Plan {
 
 impl Plan {
     fn parse(args: &[String]) -> Result<Self> {
-        let mut plan = Self { enrolments: 40_000, against: Vec::new() };
+        let mut plan = Self {
+            enrolments: 40_000,
+            against: Vec::new(),
+        };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             match arg.as_str() {
                 "--quick" => plan.enrolments = 4_000,
                 "--against" => {
-                    let url = args.next().context("--against needs a URL, such as https://localhost:8140")?;
-                    ensure!(url.contains("://"), "--against {url}: a URL begins with https:// or http://");
+                    let url = args
+                        .next()
+                        .context("--against needs a URL, such as https://localhost:8140")?;
+                    ensure!(
+                        url.contains("://"),
+                        "--against {url}: a URL begins with https:// or http://"
+                    );
                     plan.against.push(url.clone());
                 }
-                other => bail!("bench: unknown argument '{other}'; it takes --quick and --against URL"),
+                other => {
+                    bail!("bench: unknown argument '{other}'; it takes --quick and --against URL")
+                }
             }
         }
         Ok(plan)
@@ -115,12 +139,23 @@ impl Plan {
 fn build() -> Result<PathBuf> {
     for args in [
         ["build", "--release", "--package", "countersign"].as_slice(),
-        &["build", "--release", "--package", "countersign-testkit", "--example", "load"],
+        &[
+            "build",
+            "--release",
+            "--package",
+            "countersign-testkit",
+            "--example",
+            "load",
+        ],
     ] {
-        let status = Command::new("cargo").args(args).status().context("cannot run cargo")?;
+        let status = Command::new("cargo")
+            .args(args)
+            .status()
+            .context("cannot run cargo")?;
         ensure!(status.success(), "cargo {} failed", args.join(" "));
     }
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
     Ok(target.join("release"))
 }
 
@@ -141,7 +176,10 @@ impl Load {
 }
 
 fn number(value: &Value, key: &str) -> Result<f64> {
-    value.get(key).and_then(Value::as_f64).with_context(|| format!("load did not report {key}"))
+    value
+        .get(key)
+        .and_then(Value::as_f64)
+        .with_context(|| format!("load did not report {key}"))
 }
 
 /// An authority of our own that signs everything; stopped when dropped.
@@ -179,7 +217,10 @@ impl Server {
             .split_whitespace()
             .find_map(|word| word.strip_prefix("puppet="))
             .with_context(|| format!("no address in: {ready}"))?;
-        Ok(Self { child, url: url.to_owned() })
+        Ok(Self {
+            child,
+            url: url.to_owned(),
+        })
     }
 }
 

@@ -1,9 +1,5 @@
 //! What a decision without I/O costs.
-#![expect(
-    clippy::unwrap_used,
-    missing_docs,
-    reason = "a benchmark that cannot set up fails"
-)]
+#![expect(clippy::unwrap_used, reason = "a benchmark that cannot set up fails")]
 
 use countersign_pki::{CheckedCsr, CsrLimits, UnixTime};
 use countersign_policy::{

@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::{KeyPair as RsaKeyPair, KeySize};
 use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _, RSA_PKCS1_SHA256,
-    UnparsedPublicKey,
+    ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _,
+    RSA_PKCS1_SHA256, UnparsedPublicKey,
 };
 use countersign_pki::pem;
 use countersign_testkit::csr::CsrBuilder;
@@ -38,13 +38,22 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let what = arguments.next().unwrap_or_default();
     let options = Options(
-        arguments.map(|a| a.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned())).unwrap()).collect(),
+        arguments
+            .map(|a| {
+                a.split_once('=')
+                    .map(|(k, v)| (k.to_owned(), v.to_owned()))
+                    .unwrap()
+            })
+            .collect(),
     );
     if what == "raw" {
         return raw(&options);
     }
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
     match what.as_str() {
         "enrol" => runtime.block_on(enrol(&options)),
         "get" => runtime.block_on(get(&options)),
@@ -57,11 +66,15 @@ struct Options(HashMap<String, String>);
 
 impl Options {
     fn text(&self, key: &str) -> &str {
-        self.0.get(key).unwrap_or_else(|| panic!("{key}=... is missing"))
+        self.0
+            .get(key)
+            .unwrap_or_else(|| panic!("{key}=... is missing"))
     }
 
     fn number(&self, key: &str, default: usize) -> usize {
-        self.0.get(key).map_or(default, |text| text.parse().unwrap())
+        self.0
+            .get(key)
+            .map_or(default, |text| text.parse().unwrap())
     }
 
     /// CPU ticks of the server under load, if its process is known.
@@ -79,7 +92,8 @@ fn raw(options: &Options) {
     let random = SystemRandom::new();
     let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).unwrap();
     let signature = key.sign(&random, &message).unwrap();
-    let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, key.public_key().as_ref().to_vec());
+    let public =
+        UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, key.public_key().as_ref().to_vec());
     let ec = rate(seconds, || {
         public.verify(&message, signature.as_ref()).unwrap();
         key.sign(&random, &message).unwrap();
@@ -87,7 +101,8 @@ fn raw(options: &Options) {
     let rsa = RsaKeyPair::generate(KeySize::Rsa4096).unwrap();
     let mut out = vec![0u8; rsa.public_modulus_len()];
     let rsa = rate(seconds, || {
-        rsa.sign(&RSA_PKCS1_SHA256, &random, &message, &mut out).unwrap();
+        rsa.sign(&RSA_PKCS1_SHA256, &random, &message, &mut out)
+            .unwrap();
     });
     println!(
         "{{\"raw_p256_verify_and_sign_per_second\":{ec:.0},\"raw_p256_verify_and_sign_us\":{:.1},\"raw_rsa4096_sign_per_second\":{rsa:.0}}}",
@@ -96,7 +111,10 @@ fn raw(options: &Options) {
 }
 
 fn rate(seconds: usize, mut once: impl FnMut()) -> f64 {
-    let (started, limit) = (Instant::now(), Duration::from_secs(u64::try_from(seconds).unwrap()));
+    let (started, limit) = (
+        Instant::now(),
+        Duration::from_secs(u64::try_from(seconds).unwrap()),
+    );
     let mut count = 0u32;
     while started.elapsed() < limit {
         for _ in 0..16 {
@@ -135,7 +153,8 @@ async fn enrol(options: &Options) {
                 let mut latencies = Vec::new();
                 let mut connection: Option<Connection> = None;
                 loop {
-                    let Some((name, body)) = requests.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                    let Some((name, body)) = requests.get(next.fetch_add(1, Ordering::Relaxed))
+                    else {
                         return latencies;
                     };
                     let begun = Instant::now();
@@ -143,9 +162,22 @@ async fn enrol(options: &Options) {
                         Some(open) => open,
                         None => server.connect().await,
                     };
-                    let put = open.call("PUT", &format!("/puppet-ca/v1/certificate_request/{name}"), body).await;
-                    assert_eq!(put.0, 200, "PUT {name}: {}", String::from_utf8_lossy(&put.1));
-                    let got = open.call("GET", &format!("/puppet-ca/v1/certificate/{name}"), "").await;
+                    let put = open
+                        .call(
+                            "PUT",
+                            &format!("/puppet-ca/v1/certificate_request/{name}"),
+                            body,
+                        )
+                        .await;
+                    assert_eq!(
+                        put.0,
+                        200,
+                        "PUT {name}: {}",
+                        String::from_utf8_lossy(&put.1)
+                    );
+                    let got = open
+                        .call("GET", &format!("/puppet-ca/v1/certificate/{name}"), "")
+                        .await;
                     if got.0 == 200 && got.1.starts_with(b"-----BEGIN CERTIFICATE") {
                         signed.fetch_add(1, Ordering::Relaxed);
                     }
@@ -244,15 +276,21 @@ struct Server {
 impl Server {
     fn new(url: &str) -> Self {
         let (scheme, address) = url.trim_end_matches('/').split_once("://").unwrap();
-        let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(TrustAnyone))
-            .with_no_client_auth();
+        let config = ClientConfig::builder_with_provider(Arc::new(
+            rustls::crypto::aws_lc_rs::default_provider(),
+        ))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(TrustAnyone))
+        .with_no_client_auth();
         let tls = (scheme == "https").then(|| TlsConnector::from(Arc::new(config)));
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-        Self { host: host.to_owned(), address: address.to_owned(), tls }
+        Self {
+            host: host.to_owned(),
+            address: address.to_owned(),
+            tls,
+        }
     }
 
     async fn connect(&self) -> Connection {
@@ -265,7 +303,12 @@ impl Server {
             }
             None => Stream::Plain(tcp),
         };
-        Connection { stream, buffer: Vec::new(), host: self.host.clone(), closed: false }
+        Connection {
+            stream,
+            buffer: Vec::new(),
+            host: self.host.clone(),
+            closed: false,
+        }
     }
 }
 
@@ -321,26 +364,42 @@ impl Connection {
             if let Some(end) = find(&self.buffer, b"\r\n\r\n") {
                 break end + 4;
             }
-            assert_ne!(self.stream.read(&mut self.buffer).await, 0, "the server hung up");
+            assert_ne!(
+                self.stream.read(&mut self.buffer).await,
+                0,
+                "the server hung up"
+            );
         };
         let text = String::from_utf8_lossy(&self.buffer[..head]).to_ascii_lowercase();
         let status: u16 = text[9..12].parse().unwrap();
         self.closed = text.contains("connection: close");
-        let length = text.lines().find_map(|line| line.strip_prefix("content-length:"));
+        let length = text
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length:"));
         let length: usize = match length {
             Some(length) => length.trim().parse().unwrap(),
-            None if text.contains("transfer-encoding: chunked") => return self.chunked(status, head).await,
+            None if text.contains("transfer-encoding: chunked") => {
+                return self.chunked(status, head).await;
+            }
             None => 0,
         };
         while self.buffer.len() < head + length {
-            assert_ne!(self.stream.read(&mut self.buffer).await, 0, "the server hung up");
+            assert_ne!(
+                self.stream.read(&mut self.buffer).await,
+                0,
+                "the server hung up"
+            );
         }
         (status, self.buffer[head..head + length].to_vec())
     }
 
     async fn chunked(&mut self, status: u16, head: usize) -> (u16, Vec<u8>) {
         while find(&self.buffer[head..], b"0\r\n\r\n").is_none() {
-            assert_ne!(self.stream.read(&mut self.buffer).await, 0, "the server hung up");
+            assert_ne!(
+                self.stream.read(&mut self.buffer).await,
+                0,
+                "the server hung up"
+            );
         }
         let first = find(&self.buffer[head..], b"\r\n").unwrap() + 2;
         (status, self.buffer[head + first..].to_vec())
@@ -348,12 +407,21 @@ impl Connection {
 }
 
 fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    haystack.windows(needle.len()).position(|window| window == needle)
+    haystack
+        .windows(needle.len())
+        .position(|window| window == needle)
 }
 
 fn ticks_per_second() -> f64 {
-    let output = std::process::Command::new("getconf").arg("CLK_TCK").output().unwrap();
-    String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
+    let output = std::process::Command::new("getconf")
+        .arg("CLK_TCK")
+        .output()
+        .unwrap();
+    String::from_utf8(output.stdout)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap()
 }
 
 /// The benchmark measures a server that it started itself, or was pointed to; it proves nothing about it.
@@ -391,6 +459,8 @@ impl ServerCertVerifier for TrustAnyone {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
+        rustls::crypto::aws_lc_rs::default_provider()
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }

@@ -39,7 +39,10 @@ impl Answer {
     /// The first header of that name.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
     }
 }
 
@@ -49,7 +52,11 @@ impl HttpsClient {
     ///
     /// # Errors
     /// If the PEM texts do not fit.
-    pub fn new(address: SocketAddr, ca_pem: &[u8], client: Option<(&[u8], &[u8])>) -> io::Result<Self> {
+    pub fn new(
+        address: SocketAddr,
+        ca_pem: &[u8],
+        client: Option<(&[u8], &[u8])>,
+    ) -> io::Result<Self> {
         let mut roots = RootCertStore::empty();
         for certificate in certificates(ca_pem)? {
             roots.add(certificate).map_err(io::Error::other)?;
@@ -67,10 +74,15 @@ impl HttpsClient {
                     .flatten()
                     .ok_or_else(|| io::Error::other("no key in the PEM text"))?;
                 let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.der));
-                builder.with_client_auth_cert(certificates(certificate)?, key).map_err(io::Error::other)?
+                builder
+                    .with_client_auth_cert(certificates(certificate)?, key)
+                    .map_err(io::Error::other)?
             }
         };
-        Ok(Self { address, config: Arc::new(config) })
+        Ok(Self {
+            address,
+            config: Arc::new(config),
+        })
     }
 
     /// A new connection.
@@ -83,15 +95,24 @@ impl HttpsClient {
         tcp.set_read_timeout(Some(DEADLINE))?;
         tcp.set_write_timeout(Some(DEADLINE))?;
         let name = ServerName::try_from("localhost").map_err(io::Error::other)?;
-        let tls = ClientConnection::new(Arc::clone(&self.config), name).map_err(io::Error::other)?;
-        Ok(Connection { stream: StreamOwned::new(tls, tcp) })
+        let tls =
+            ClientConnection::new(Arc::clone(&self.config), name).map_err(io::Error::other)?;
+        Ok(Connection {
+            stream: StreamOwned::new(tls, tcp),
+        })
     }
 
     /// One call on a connection of its own.
     ///
     /// # Errors
     /// If the connection fails, or the handshake is refused.
-    pub fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> io::Result<Answer> {
+    pub fn call(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> io::Result<Answer> {
         self.connect()?.call(method, path, headers, body)
     }
 }
@@ -107,8 +128,17 @@ impl Connection {
     ///
     /// # Errors
     /// If the connection fails.
-    pub fn call(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> io::Result<Answer> {
-        let mut request = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n", body.len());
+    pub fn call(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> io::Result<Answer> {
+        let mut request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n",
+            body.len()
+        );
         for (name, value) in headers {
             request.push_str(&format!("{name}: {value}\r\n"));
         }
@@ -129,7 +159,14 @@ impl Connection {
         socket.set_read_timeout(Some(time))?;
         let quiet = match socket.peek(&mut [0u8; 1]) {
             Ok(_) => false,
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => true,
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                ) =>
+            {
+                true
+            }
             Err(error) => return Err(error),
         };
         socket.set_read_timeout(Some(DEADLINE))?;
@@ -147,26 +184,40 @@ impl Connection {
         let mut rest = seen.split_off(head.saturating_add(4));
         let text = String::from_utf8_lossy(&seen).into_owned();
         let mut lines = text.trim_end().lines();
-        let status = lines.next().and_then(|line| line.get(9..12)).and_then(|code| code.parse().ok());
+        let status = lines
+            .next()
+            .and_then(|line| line.get(9..12))
+            .and_then(|code| code.parse().ok());
         let status: u16 = status.ok_or_else(|| io::Error::other("no status line"))?;
         let headers: Vec<(String, String)> = lines
             .filter_map(|line| line.split_once(':'))
             .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
             .collect();
-        let value = |name: &str| headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
+        let value = |name: &str| {
+            headers
+                .iter()
+                .find(|(key, _)| key == name)
+                .map(|(_, value)| value.as_str())
+        };
         let body = if method == "HEAD" || matches!(status, 204 | 304) {
             Vec::new()
         } else if value("transfer-encoding").is_some_and(|coding| coding.contains("chunked")) {
             self.chunks(rest)?
         } else {
-            let length = value("content-length").and_then(|length| length.parse().ok()).unwrap_or(0usize);
+            let length = value("content-length")
+                .and_then(|length| length.parse().ok())
+                .unwrap_or(0usize);
             while rest.len() < length {
                 self.more(&mut rest)?;
             }
             rest.truncate(length);
             rest
         };
-        Ok(Answer { status, headers, body })
+        Ok(Answer {
+            status,
+            headers,
+            body,
+        })
     }
 
     fn chunks(&mut self, mut seen: Vec<u8>) -> io::Result<Vec<u8>> {
