@@ -29,29 +29,35 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         let server = Server::start(&target, &data.join("p256"), "p256")?;
         let url = format!("server={}", server.url);
         let pid = format!("pid={}", server.child.id());
-        let enrol = |fresh: &str, count: usize| {
-            let (count, fresh, prefix) = (
+        let enrol = |fresh: &str, connections: usize, count: usize| {
+            let options = [
                 format!("count={count}"),
+                format!("connections={connections}"),
                 format!("fresh={fresh}"),
-                format!("prefix=f-{fresh}"),
-            );
-            load.run(&["enrol", &url, &pid, &count, &fresh, &prefix])
+                format!("prefix=f-{fresh}-{connections}"),
+            ];
+            let [count, connections, fresh, prefix] = &options;
+            load.run(&["enrol", &url, &pid, count, connections, fresh, prefix])
         };
         // The first enrolments warm caches and grow the database's first pages.
         load.run(&["enrol", &url, "count=1000", "prefix=warm"])?;
-        let kept = enrol("false", plan.enrolments)?;
-        let cpu = number(&kept, "server_cpu_us")?;
-        let rate = number(&kept, "per_second")?;
-        println!(
-            "enrolment, kept alive       {rate:8.0} /s   server CPU {cpu:.0} us = {:.1} x raw, p50 {:.1} ms, p99 {:.1} ms",
-            cpu / raw_us,
-            number(&kept, "p50_ms")?,
-            number(&kept, "p99_ms")?
-        );
-        let shakes = load.run(&["handshake", &url, &format!("count={}", plan.enrolments / 4)])?;
+        let mut rate = 0.0;
+        for connections in [16, 32, 64] {
+            let kept = enrol("false", connections, plan.enrolments)?;
+            let cpu = number(&kept, "server_cpu_us")?;
+            rate = number(&kept, "per_second")?;
+            println!(
+                "enrolment, {connections} kept alive    {rate:8.0} /s   server CPU {cpu:.0} us = {:.1} x raw, p50 {:.1} ms, p99 {:.1} ms",
+                cpu / raw_us,
+                number(&kept, "p50_ms")?,
+                number(&kept, "p99_ms")?
+            );
+        }
+        let count = format!("count={}", plan.enrolments / 4);
+        let shakes = load.run(&["handshake", &url, &count, "connections=32"])?;
         let shakes = number(&shakes, "per_second")?;
         println!("TLS handshake alone         {shakes:8.0} /s");
-        let fresh = number(&enrol("true", plan.enrolments / 4)?, "per_second")?;
+        let fresh = number(&enrol("true", 32, plan.enrolments / 4)?, "per_second")?;
         println!(
             "enrolment, fresh connection {fresh:8.0} /s   {:.0} % of the handshakes alone",
             100.0 * fresh / shakes
@@ -59,7 +65,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         for (what, path) in [
             (
                 "GET certificate",
-                "/puppet-ca/v1/certificate/f-false-1.load.example.com",
+                "/puppet-ca/v1/certificate/f-false-16-1.load.example.com",
             ),
             ("GET CRL", "/puppet-ca/v1/certificate_revocation_list/ca"),
         ] {
@@ -78,9 +84,10 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             "per_second",
         )?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = u32::try_from(cores).map_or(1.0, f64::from);
         println!(
-            "enrolment, RSA-4096 issuer  {rsa:8.0} /s   {:.0} % of one core's raw signing rate ({cores} cores here)",
-            100.0 * rsa / raw_rsa
+            "enrolment, RSA-4096 issuer  {rsa:8.0} /s   {:.0} % of {cores} cores' raw signing rate",
+            100.0 * rsa / (raw_rsa * cores)
         );
         drop(server);
 
@@ -88,7 +95,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             let prefix = format!("prefix=against-{}", std::process::id());
             let server = format!("server={url}");
             let count = format!("count={}", plan.enrolments / 20);
-            let other = load.run(&["enrol", &server, &count, &prefix])?;
+            let other = load.run(&["enrol", &server, &count, &prefix, "connections=64"])?;
             let theirs = number(&other, "per_second")?;
             println!(
                 "against {url}: {theirs:.0} /s; kept alive, this authority is {:.1} x",
@@ -109,7 +116,7 @@ struct Plan {
 impl Plan {
     fn parse(args: &[String]) -> Result<Self> {
         let mut plan = Self {
-            enrolments: 40_000,
+            enrolments: 20_000,
             against: Vec::new(),
         };
         let mut args = args.iter();

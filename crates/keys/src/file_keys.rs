@@ -35,11 +35,11 @@ impl FileKeys {
         Self::with_queue(threads, QUEUE_DEPTH)
     }
 
-    /// The number of signer threads for this machine: all cores but the one that serves.
+    /// The number of signer threads for this machine: one for each core. Only RSA comes here, and with an RSA issuer
+    /// everything else the server does for a request costs a fraction of the signature.
     #[must_use]
     pub fn usual_threads() -> NonZeroUsize {
-        let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        NonZeroUsize::new(cores.saturating_sub(1)).unwrap_or(NonZeroUsize::MIN)
+        thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
     }
 
     /// As [`FileKeys::new`], with at most `depth` slow signatures waiting for a thread; more are refused as overload.

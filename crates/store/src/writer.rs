@@ -31,6 +31,21 @@ pub(crate) struct WriteJob {
     pub(crate) answer: oneshot::Sender<Result<Committed, CommitFault>>,
 }
 
+/// Waits a little for others to join a group, if the group before had company: pages and waits for the disk
+/// are then shared by more changes. A caller who is alone never waits.
+fn gather(group: &mut Vec<WriteJob>, before: usize, queue: &mut mpsc::Receiver<WriteJob>) {
+    if before < COMPANY || group.len() >= LARGEST_GROUP {
+        return;
+    }
+    std::thread::park_timeout(GATHER);
+    while group.len() < LARGEST_GROUP {
+        match queue.try_recv() {
+            Ok(job) => group.push(job),
+            Err(_) => return,
+        }
+    }
+}
+
 /// What the writing thread owns.
 pub(crate) struct Writer {
     files: Arc<StoreFiles>,
@@ -67,7 +82,10 @@ impl Writer {
     /// Serves until every sender is gone, and everything they sent is answered.
     pub(crate) fn run(mut self, mut queue: mpsc::Receiver<WriteJob>) {
         let mut group = Vec::with_capacity(LARGEST_GROUP);
+        let mut before = 0;
         while queue.blocking_recv_many(&mut group, LARGEST_GROUP) > 0 {
+            gather(&mut group, before, &mut queue);
+            before = group.len();
             self.serve(&mut group);
         }
     }
@@ -262,6 +280,12 @@ impl From<rusqlite::Error> for GroupFault {
 }
 
 /// Bounds how long the first change of a group waits for the last, and the memory of one transaction.
+/// How long a group waits for company; less than the wait for the disk that it saves.
+const GATHER: std::time::Duration = std::time::Duration::from_micros(500);
+
+/// Changes that make it likely that more are on their way.
+const COMPANY: usize = 4;
+
 const LARGEST_GROUP: usize = 512;
 
 #[cfg(test)]
