@@ -199,7 +199,12 @@ impl Server {
     fn start(target: &Path, data: &Path, key: &str) -> Result<Self> {
         std::fs::create_dir_all(data)?;
         let config = data.join("bench.yaml");
-        std::fs::write(&config, format!("issuers:\n  puppet:\n    key: {key}\n"))?;
+        std::fs::write(
+            &config,
+            format!(
+                "issuers:\n  puppet:\n    key: {key}\nlimits:\n  csr_per_minute_per_source: 0\n"
+            ),
+        )?;
         let mut child = Command::new(target.join("countersign"))
             .arg("serve")
             .arg("--config")

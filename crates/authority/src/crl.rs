@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError};
 use countersign_pki::{Crl, CrlTemplate, RevokedEntry, Serial, UnixTime, pem, seal};
 use countersign_policy::Requester;
 use tokio::sync::watch;
+use tracing::warn;
 
 use crate::engine::{Authority, Core};
 use crate::faults::Broken;
@@ -37,30 +38,40 @@ impl Authority {
 
     /// Publishes CRLs anew that are due.
     pub async fn refresh_crls(&self) -> Result<(), Broken> {
-        let now = self.now();
-        for (issuer, revocations) in &self.core.revocations {
-            let covers = *revocations.revoking.lock().await;
-            let due = revocations.published.load().as_ref().is_none_or(|crl| {
-                // A CRL from the future was made by a clock that was wrong.
-                crl.record.covers < covers
-                    || crl.record.this_update > now
-                    || crl
-                        .record
-                        .this_update
-                        .plus_seconds(self.core.limits.crl_refresh_seconds)
-                        <= now
-            });
-            if due {
-                self.core
-                    .publish_crl(issuer, covers, Publish::Always)
-                    .await?;
-            }
-        }
-        Ok(())
+        let core = Arc::clone(&self.core);
+        self.carry_through(async move { core.refresh_crls().await })
+            .await
     }
 }
 
 impl Core {
+    /// One issuer that cannot publish holds up no other; its fault is the answer.
+    async fn refresh_crls(&self) -> Result<(), Broken> {
+        let mut first = Ok(());
+        for (issuer, revocations) in &self.revocations {
+            let covers = *revocations.revoking.lock().await;
+            if !self.is_due(revocations, covers) {
+                continue;
+            }
+            if let Err(fault) = self.publish_crl(issuer, covers, Publish::Always).await {
+                warn!(%issuer, %fault, "the CRL was not published");
+                first = first.and(Err(fault));
+            }
+        }
+        first
+    }
+
+    fn is_due(&self, revocations: &Revocations, covers: Revision) -> bool {
+        let now = self.clock.now();
+        revocations.published.load().as_ref().is_none_or(|crl| {
+            let made = crl.record.this_update;
+            // A CRL from the future was made by a clock that was wrong.
+            crl.record.covers < covers
+                || made > now
+                || made.plus_seconds(self.limits.crl_refresh_seconds) <= now
+        })
+    }
+
     /// Signs, records and serves a CRL with everything revoked so far. Calls that come while one is
     /// being made share the next.
     pub(crate) async fn publish_crl(

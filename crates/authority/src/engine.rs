@@ -10,6 +10,7 @@ use countersign_policy::{Policy, SignerName};
 use tracing::warn;
 
 use crate::clock::{Clock, Entropy};
+use crate::evidence::LocalEvidence;
 use crate::faults::Broken;
 use crate::issuance::Draft;
 use crate::issuer::{Issuer, IssuerId};
@@ -58,6 +59,10 @@ pub struct Limits {
     pub crl_lifetime_seconds: u64,
     /// A CRL older than this is made anew.
     pub crl_refresh_seconds: u64,
+    /// How long a policy executable may take.
+    pub executable_seconds: u64,
+    /// How many of them run at once; the others wait, and their waiting counts.
+    pub executables_at_once: usize,
 }
 
 impl Limits {
@@ -68,6 +73,8 @@ impl Limits {
         verify_one_in: 256,
         crl_lifetime_seconds: 5 * 365 * 86_400,
         crl_refresh_seconds: 86_400,
+        executable_seconds: 10,
+        executables_at_once: 8,
     };
 }
 
@@ -80,6 +87,7 @@ pub(crate) struct Core {
     pub(crate) signers: BTreeMap<SignerName, Signer>,
     pub(crate) policy: ArcSwap<Policy>,
     pub(crate) limits: Limits,
+    pub(crate) evidence: LocalEvidence,
     pub(crate) owner: Owner,
     pub(crate) revocations: BTreeMap<IssuerId, Revocations>,
     pub(crate) patience: Mutex<BTreeMap<IssuerId, Patience>>,
@@ -115,6 +123,10 @@ impl Authority {
                 .collect(),
             policy: ArcSwap::from_pointee(config.policy),
             limits: config.limits,
+            evidence: LocalEvidence::new(
+                config.limits.executable_seconds,
+                config.limits.executables_at_once,
+            ),
             owner: Owner(format!("{:016x}", u64::from_be_bytes(id))),
             revocations,
             patience: Mutex::new(BTreeMap::new()),

@@ -126,6 +126,12 @@ pub enum Broken {
     /// The same thing was changed by others again and again.
     #[error("too many others changed the same thing at once; try again")]
     Contended,
+    /// No policy executable could be run in time.
+    #[error("too many requests wait for the policy executable; try again")]
+    Busy,
+    /// A defect of this program, which the log describes.
+    #[error("the authority met an error of its own; see its log")]
+    Defect,
     /// The task that carried it through was cut short.
     #[error("the authority is shutting down")]
     ShuttingDown,

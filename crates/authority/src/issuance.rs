@@ -34,6 +34,11 @@ impl Draft {
     pub fn intent(&self) -> &Intent {
         &self.intent
     }
+
+    /// What would be signed, to be looked at.
+    pub(crate) fn to_be_signed(&self) -> &[u8] {
+        &self.to_be_signed
+    }
 }
 
 /// A draft whose intent is on disk: now the key may be used.

@@ -18,11 +18,14 @@ mod acts;
 mod clock;
 mod crl;
 mod engine;
+mod evidence;
 mod faults;
 mod issuer;
 mod keystore;
 mod model;
 mod recovery;
+mod renewal;
+mod retirement;
 mod revocation;
 mod signer;
 mod signing;
@@ -40,6 +43,8 @@ pub use model::{
     RequestState, Revision, Revocation, Revoked,
 };
 pub use profile::{Profile, ProfileFault};
+pub use renewal::RenewFault;
+pub use retirement::Retired;
 pub use signer::Signer;
 pub use store::Store;
 pub use submission::{Duplicate, Submission, Submitted};

@@ -140,7 +140,7 @@ pub enum RequestState {
     Issued,
     /// Denied.
     Denied,
-    /// Approved, but its signer cannot sign such a request.
+    /// Approved, but its signer cannot sign such a request; or a renewal that was not completed.
     Failed,
 }
 
@@ -313,7 +313,8 @@ pub struct AuditEntry {
     pub at: UnixTime,
     /// Who.
     pub actor: Requester,
-    /// What was done, one word: `request`, `approve`, `deny`, `issue`, `void`, `fail`, `revoke`, `delete`, `crl`.
+    /// What was done, one word: `request`, `approve`, `deny`, `issue`, `void`, `fail`, `renew`,
+    /// `revoke`, `clean`, `delete`, `crl`.
     pub action: Cow<'static, str>,
     /// To what: door/key or issuer/serial.
     pub subject: String,

@@ -7,7 +7,7 @@ use arc_swap::ArcSwapOption;
 use countersign_pki::{RevocationReason, Serial, UnixTime};
 use countersign_policy::Requester;
 use tokio::sync::{Mutex, watch};
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::crl::{CrlState, Publish, lists_all};
 use crate::engine::{Authority, Core};
@@ -231,8 +231,11 @@ impl Core {
                 }
                 revocations.publish(record);
             }
-            if !complete {
-                self.publish_crl(issuer, revision, Publish::Always).await?;
+            if !complete
+                && let Err(fault) = self.publish_crl(issuer, revision, Publish::Always).await
+            {
+                // Tried again by and by; it is no reason not to serve the other issuers.
+                warn!(%issuer, %fault, "the CRL was not published");
             }
         }
         Ok(())

@@ -32,9 +32,14 @@ impl Authority {
         T: Send + 'static,
         E: From<Broken> + Send + 'static,
     {
-        tokio::spawn(work)
-            .await
-            .unwrap_or_else(|_| Err(Broken::ShuttingDown.into()))
+        tokio::spawn(work).await.unwrap_or_else(|ended| {
+            Err(if ended.is_panic() {
+                Broken::Defect
+            } else {
+                Broken::ShuttingDown
+            }
+            .into())
+        })
     }
 }
 
@@ -67,6 +72,16 @@ impl Core {
         intended: Intended,
         retained: bool,
     ) -> Result<(Issued, Revision), Broken> {
+        self.complete_while(Vec::new(), intended, retained).await
+    }
+
+    /// The same, but only while something more is still true; else the intent is voided.
+    pub(crate) async fn complete_while(
+        &self,
+        conditions: Vec<Precondition>,
+        intended: Intended,
+        retained: bool,
+    ) -> Result<(Issued, Revision), Broken> {
         let intent = intended.intent();
         let (issuer, serial, request) = (intent.issuer.clone(), intent.serial, intent.request);
         let signature = self.sign(&issuer, intended.to_be_signed()).await?;
@@ -83,15 +98,15 @@ impl Core {
             request: Some(request.to_string()),
             detail: sealed.intent().name.clone(),
         };
+        let mut preconditions = conditions;
+        preconditions.push(Precondition::IntentOpen {
+            issuer,
+            serial,
+            owner: Some(self.owner.clone()),
+        });
+        preconditions.push(Precondition::RequestExists { id: request });
         let change = Change {
-            preconditions: vec![
-                Precondition::IntentOpen {
-                    issuer,
-                    serial,
-                    owner: Some(self.owner.clone()),
-                },
-                Precondition::RequestExists { id: request },
-            ],
+            preconditions,
             writes: vec![sealed.record(), Write::UpdateRequest(update)],
             audit: vec![audit],
         };
@@ -106,7 +121,8 @@ impl Core {
                 Ok((issued, committed.revision))
             }
             Err(fault @ CommitFault::Conflict { .. }) => {
-                // The request was deleted, or somebody voided the intent: the name must not stay taken.
+                // The request was deleted, or somebody voided the intent, or a condition ended: the name must
+                // not stay taken.
                 self.void(sealed.intent(), None).await?;
                 Err(commit_broken(fault))
             }

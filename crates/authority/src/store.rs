@@ -41,10 +41,10 @@ pub trait Store: Send + Sync {
     /// A ledger entry.
     fn certificate(&self, issuer: &IssuerId, serial: &Serial) -> Answer<'_, Option<LedgerEntry>>;
 
-    /// The newest ledger entry of a name.
+    /// The newest ledger entry of a name that is not retired.
     fn newest_certificate(&self, issuer: &IssuerId, name: &str) -> Answer<'_, Option<LedgerEntry>>;
 
-    /// Every ledger entry of a name that has not ended before `alive_at`, newest first.
+    /// Every ledger entry of a name that has not ended before `alive_at`, newest first, retired or not.
     fn certificates_of(
         &self,
         issuer: &IssuerId,
@@ -52,7 +52,8 @@ pub trait Store: Send + Sync {
         alive_at: UnixTime,
     ) -> Answer<'_, Vec<LedgerEntry>>;
 
-    /// The newest entry of each name of an issuer, names in order after `after`, at most `limit`.
+    /// The newest entry of each name of an issuer, names in order after `after`, at most `limit`. Retired
+    /// ones are left out.
     fn newest_certificates(
         &self,
         issuer: &IssuerId,
@@ -140,8 +141,8 @@ pub enum Precondition {
         /// The name.
         key: String,
     },
-    /// The newest ledger entry of a name is this one (`None`: there is none), and no intent for the
-    /// name is open.
+    /// The newest ledger entry of a name that is not retired is this one (`None`: there is none), and no
+    /// intent for the name is open.
     NewestCertificate {
         /// Whose.
         issuer: IssuerId,
@@ -150,8 +151,8 @@ pub enum Precondition {
         /// Its serial.
         serial: Option<Serial>,
     },
-    /// So many certificates are on record for a name, revoked and ended ones included; its open
-    /// intents do not matter.
+    /// So many certificates are on record for a name, revoked, ended and retired ones included; its
+    /// open intents do not matter.
     IssuedCount {
         /// Whose.
         issuer: IssuerId,
@@ -159,6 +160,13 @@ pub enum Precondition {
         name: String,
         /// How many.
         count: usize,
+    },
+    /// The certificate is on record and was not revoked.
+    Unrevoked {
+        /// Whose.
+        issuer: IssuerId,
+        /// Its serial.
+        serial: Serial,
     },
     /// The intent is open and belongs to this owner.
     IntentOpen {
@@ -211,6 +219,16 @@ pub enum Write {
     },
     /// Revokes a certificate of the ledger.
     Revoke(Revocation),
+    /// Retires every certificate of a name: its newest one is no longer shown, and the name is free
+    /// again. They stay in the ledger, and what was not revoked remains an identity until it ends.
+    Retire {
+        /// Whose.
+        issuer: IssuerId,
+        /// The name.
+        name: String,
+        /// When.
+        at: UnixTime,
+    },
     /// Publishes a CRL in place of the one before.
     PutCrl(CrlRecord),
 }
@@ -304,6 +322,13 @@ pub enum ChangedThing {
         issuer: IssuerId,
         /// Which.
         serial: Serial,
+    },
+    /// The certificates of a name were retired.
+    Retirement {
+        /// Whose.
+        issuer: IssuerId,
+        /// The name.
+        name: String,
     },
     /// A CRL was published.
     Crl {

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use countersign_pki::{CheckedCsr, UnixTime};
 use countersign_policy::{
-    Approval, Deciding, Effect, Evidence, Explanation, Finding, Outcome, PersonDecision, Policy,
-    Query, Request, Requester, SignerName, Step, Verdict, Wishes, decide,
+    Approval, Deciding, Effect, Evidence, Execution, Explanation, Finding, Outcome, PersonDecision,
+    Policy, Query, Request, Requester, SignerName, Step, Verdict, Wishes, decide,
 };
 
 use tracing::info;
 
 use crate::engine::{Authority, Core};
+use crate::evidence::Busy;
 use crate::faults::{Broken, SubmitFault};
 use crate::issuance::{Draft, Intended, Issued};
 use crate::model::{AuditEntry, Door, RequestId, RequestRecord, RequestState, Revision};
@@ -56,7 +57,7 @@ pub struct Submitted {
     pub issued: Option<Issued>,
     /// Why its signer could never sign it; it is stored all the same.
     pub unsignable: Option<ProfileFault>,
-    /// Whether rules decide for this signer, or only people.
+    /// Whether a rule approves such a request; a policy executable that was not run counts as one that would.
     pub automatic: bool,
 }
 
@@ -97,19 +98,38 @@ impl Core {
         let id = self.new_request_id(now)?;
         let policy = self.policy.load_full();
         let signer = self.signers.get(&submission.signer);
-        let automatic = policy.is_automatic_for(&submission.signer);
-
         let unsignable = signer.and_then(|signer| {
             signer
                 .profile
                 .examine(&submission.csr, &submission.key, &submission.wishes)
                 .err()
         });
-        let verdict = match &unsignable {
-            Some(fault) => Verdict::Pending(unsignable_explanation(fault, &policy, now)),
+        // Evidence outside the store may be slow, and is asked once for a request: not for one whose name is taken.
+        let _claim = if policy.asks_outside_for(&submission.signer) {
+            let key = submission.key.clone();
+            let duplicate = Duplicate::Requested;
+            let claimed = self.evidence.claim(&submission.door, &submission.key);
+            let claim = claimed.ok_or(SubmitFault::Duplicate { key, duplicate })?;
+            self.what_is_in_the_way(&submission, signer, Looking::Ahead)
+                .await?;
+            Some(claim)
+        } else {
+            None
+        };
+        let (verdict, automatic) = match &unsignable {
+            Some(fault) => {
+                let would_be = self
+                    .decide(&policy, &submission, Asking::WithoutRunning, now)
+                    .await?;
+                let pending = Verdict::Pending(unsignable_explanation(fault, &policy, now));
+                (pending, matches!(would_be, Verdict::Approve(_)))
+            }
             None => {
-                let evidence = Evidence::none().with_person(submission.decision.clone());
-                self.decide(&policy, &submission, evidence, now)
+                let verdict = self
+                    .decide(&policy, &submission, Asking::InEarnest, now)
+                    .await?;
+                let automatic = matches!(verdict, Verdict::Approve(_));
+                (verdict, automatic)
             }
         };
         let failure = unsignable.as_ref().map(ToString::to_string);
@@ -161,13 +181,14 @@ impl Core {
     }
 
     /// Asks the policy, fetching what it needs until it knows enough.
-    fn decide(
+    async fn decide(
         &self,
         policy: &Policy,
         submission: &Submission,
-        mut evidence: Evidence,
+        asking: Asking,
         now: UnixTime,
-    ) -> Verdict {
+    ) -> Result<Verdict, Broken> {
+        let mut evidence = Evidence::none().with_person(submission.decision.clone());
         loop {
             let request = Request {
                 csr: &submission.csr,
@@ -179,17 +200,42 @@ impl Core {
                 at: now,
             };
             match decide(policy, &request, &evidence, now) {
-                Outcome::Done(verdict) => return verdict,
+                Outcome::Done(verdict) => return Ok(verdict),
                 Outcome::Need(queries) => {
                     for query in queries {
-                        match query {
-                            // A request that is only now arriving has been seen by nobody.
-                            Query::Person => evidence = evidence.with_person(None),
-                        }
+                        evidence = self.answer(query, submission, asking, evidence).await?;
                     }
                 }
             }
         }
+    }
+
+    async fn answer(
+        &self,
+        query: Query,
+        submission: &Submission,
+        asking: Asking,
+        evidence: Evidence,
+    ) -> Result<Evidence, Broken> {
+        Ok(match query {
+            // A request that is only now arriving has been seen by nobody.
+            Query::Person => evidence.with_person(None),
+            Query::AutosignFile(path) => {
+                let file = self.evidence.file(&path).await;
+                evidence.with_file(path, file)
+            }
+            Query::Execution(path) => {
+                let execution = match asking {
+                    Asking::InEarnest => {
+                        let request = submission.csr.to_pem();
+                        let executed = self.evidence.execute(&path, &submission.key, request);
+                        executed.await.map_err(|Busy| Broken::Busy)?
+                    }
+                    Asking::WithoutRunning => Execution::Approved,
+                };
+                evidence.with_execution(path, execution)
+            }
+        })
     }
 
     async fn submit_approved(
@@ -242,7 +288,10 @@ impl Core {
                 Err(CommitFault::Conflict { .. }) => {}
                 Err(other) => return Err(commit_broken(other).into()),
             }
-            replaces = self.what_is_in_the_way(stored, signer).await?;
+            let submission = &stored.submission;
+            replaces = self
+                .what_is_in_the_way(submission, signer, Looking::Back)
+                .await?;
         }
         Err(Broken::Contended.into())
     }
@@ -250,13 +299,12 @@ impl Core {
     /// The denied request of another key that a new one may replace; an error for anything else.
     async fn what_is_in_the_way(
         &self,
-        stored: &Stored,
+        submission: &Submission,
         signer: Option<&Signer>,
+        looking: Looking,
     ) -> Result<Option<RequestRecord>, SubmitFault> {
-        let key = stored.submission.key.clone();
-        let live = self
-            .store
-            .request_at(&stored.submission.door, &key, Past::Ignore);
+        let key = submission.key.clone();
+        let live = self.store.request_at(&submission.door, &key, Past::Ignore);
         if let Some(record) = live.await.map_err(Broken::from)? {
             if record.state != RequestState::Denied {
                 return Err(SubmitFault::Duplicate {
@@ -269,12 +317,12 @@ impl Core {
             }
             // A person's denial holds for the name and key it was given for, whoever asked since.
             let denied = RequestFilter {
-                door: Some(stored.submission.door.clone()),
+                door: Some(submission.door.clone()),
                 key: Some(key.clone()),
                 states: vec![RequestState::Denied],
                 ..RequestFilter::default()
             };
-            let same_key = stored.submission.csr.key_fingerprint();
+            let same_key = submission.csr.key_fingerprint();
             let denied = self.store.requests(denied).await.map_err(Broken::from)?;
             let before = denied.iter().find(|past| {
                 past.key_fingerprint == same_key
@@ -292,10 +340,26 @@ impl Core {
         let duplicate = match newest.await.map_err(Broken::from)? {
             Some(entry) if entry.revoked.is_some() => Duplicate::Revoked,
             Some(_) => Duplicate::Signed,
+            None if looking == Looking::Ahead => return Ok(None),
+            // An intent for the name is open.
             None => Duplicate::Requested,
         };
         Err(SubmitFault::Duplicate { key, duplicate })
     }
+}
+
+/// Whether an executable is really run, or taken to say yes: what only people can sign asks nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asking {
+    InEarnest,
+    WithoutRunning,
+}
+
+/// When one looks for what occupies a name: before anything was tried, or after a commit was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Looking {
+    Ahead,
+    Back,
 }
 
 /// A submission on its way into the store.

@@ -53,8 +53,9 @@ pub(crate) struct ServeArgs {
     /// A name in the server certificates; the first is the server's certname (repeatable) [default: this machine's name]
     #[arg(long, value_name = "NAME")]
     pub(crate) hostname: Vec<String>,
-    /// Sign every Puppet request (true) or none (false) without a person [default: false]
-    #[arg(long, value_name = "true|false")]
+    /// Which Puppet requests are signed without a person: all, none, or those that the allowlist or the policy
+    /// executable at an absolute path lets through [default: autosign.conf in the data directory]
+    #[arg(long, value_name = "true|false|PATH")]
     pub(crate) autosign: Option<Autosign>,
     /// Where state is kept [default: sqlite]
     #[arg(long, value_name = "URL")]
@@ -242,6 +243,20 @@ pub(crate) enum CaCommand {
     #[command(after_help = "Example:\n  countersign ca revoke --certname web01.example.com")]
     Revoke {
         /// The names whose certificates shall be revoked
+        #[arg(
+            long,
+            value_name = "NAME[,NAME]",
+            value_delimiter = ',',
+            required = true
+        )]
+        certname: Vec<String>,
+        #[command(flatten)]
+        server: ServerArgs,
+    },
+    /// Revoke certificates and forget them and their requests, so that their names may enrol again
+    #[command(after_help = "Example:\n  countersign ca clean --certname web01.example.com")]
+    Clean {
+        /// The names to be cleaned
         #[arg(
             long,
             value_name = "NAME[,NAME]",

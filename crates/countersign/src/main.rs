@@ -77,11 +77,15 @@ fn run(command: Command) -> Result<u8> {
 fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        .build();
-    runtime
-        .context("cannot start the program's threads")?
-        .block_on(work)
+        .build()
+        .context("cannot start the program's threads")?;
+    let done = runtime.block_on(work);
+    // A thread that waits for a disk which does not answer must not keep the program from ending.
+    runtime.shutdown_timeout(LAST_WAIT);
+    done
 }
+
+const LAST_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// Exit code of a command line that cannot be understood.
 const USAGE: u8 = 2;

@@ -13,7 +13,8 @@ use countersign_keys::SystemEntropy;
 use countersign_pki::UnixTime;
 use countersign_policy::SignerName;
 use countersign_server::{
-    Listener, ListenerConfig, OnBadCertificate, Timeouts, TlsIdentity, enrol, kubernetes, puppet,
+    Listener, ListenerConfig, OnBadCertificate, RequestLimits, RequestRates, Timeouts, TlsIdentity,
+    enrol, kubernetes, puppet,
 };
 use countersign_store::SqliteStore;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -56,6 +57,8 @@ pub(crate) async fn run(settings: Settings) -> Result<()> {
 struct Service {
     addresses: ServerFile,
     is_first_start: bool,
+    authority: Authority,
+    folder: DataFolder,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -75,7 +78,13 @@ impl Service {
 
         let puppet_identity = first_start::puppet_credentials(&authority, settings).await?;
         let connections = connections_per_listener();
-        let puppet = bind_puppet(settings, &authority, &puppet_identity, connections).await?;
+        let limits = request_limits(settings);
+        let place = Place {
+            authority: &authority,
+            limits: &limits,
+            connections,
+        };
+        let puppet = bind_puppet(settings, place, &puppet_identity).await?;
         let mut addresses = ServerFile {
             puppet: url(puppet.address()?),
             kubernetes: None,
@@ -84,7 +93,7 @@ impl Service {
         let mut listeners = vec![puppet];
         if let Listen::On(address) = settings.config.kubernetes.listen {
             let (server, admin) = first_start::kubernetes_credentials(&authority, settings).await?;
-            let listener = bind_kubernetes(address, &authority, &server, connections).await?;
+            let listener = bind_kubernetes(address, place, &server).await?;
             let url = url(listener.address()?);
             first_start::write_kubeconfig(&authority, folder, &url, &admin)?;
             addresses.kubernetes = Some(url);
@@ -101,6 +110,8 @@ impl Service {
         Ok(Self {
             addresses,
             is_first_start,
+            authority,
+            folder: folder.clone(),
             tasks,
             stop,
         })
@@ -122,6 +133,10 @@ impl Service {
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
+        // The last requests may have revoked something after the task that writes the CRLs had ended.
+        if let Err(error) = upkeep::write_crls(&self.authority, &self.folder) {
+            warn!(error = %format!("{error:#}"), "the CRL files were not written");
+        }
     }
 }
 
@@ -143,47 +158,78 @@ async fn start_authority(settings: &Settings, store: Arc<dyn Store>) -> Result<A
         .context("the authority cannot start")
 }
 
+/// What listeners stand on, and have in common.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    authority: &'a Authority,
+    /// Counted over all doors.
+    limits: &'a RequestLimits,
+    /// Of each listener.
+    connections: usize,
+}
+
+fn request_limits(settings: &Settings) -> RequestLimits {
+    let limits = &settings.config.limits;
+    RequestLimits::new(RequestRates {
+        per_source: limits.csr_per_minute_per_source,
+        per_certname: limits.csr_per_minute_per_certname,
+    })
+}
+
 async fn bind_puppet(
     settings: &Settings,
-    authority: &Authority,
+    place: Place<'_>,
     identity: &TlsIdentity,
-    connections: usize,
 ) -> Result<Listener> {
+    let authority = place.authority;
     let issuer = IssuerId::parse(signers::PUPPET_ISSUER)?;
     let signer = SignerName::parse(signers::PUPPET_AGENT)?;
     let written = modified(&settings.folder.issuer(&issuer, "ca_crt.pem"));
-    let door = puppet::PuppetDoor::new(authority.clone(), issuer.clone(), signer, written)?;
+    let door = puppet::PuppetDoor::new(authority.clone(), issuer.clone(), signer, written)?
+        .with_renewals(renewals(settings));
     let native = enrol::EnrolDoor::new(authority.clone(), issuer.clone());
-    let router = puppet::router(door).merge(enrol::router(native));
+    let router = door
+        .router_within(place.limits.clone())
+        .merge(enrol::router(native));
     let config = ListenerConfig {
         address: settings.config.listen,
         issuer,
         identity,
         on_bad_certificate: OnBadCertificate::FailHandshake,
-        connections,
+        connections: place.connections,
         timeouts: Timeouts::STANDARD,
     };
     Ok(Listener::bind(authority.clone(), router, config).await?)
 }
 
+fn renewals(settings: &Settings) -> puppet::Renewals {
+    let section = &settings.config.puppet;
+    if section.auto_renewal {
+        let lifetime = section.auto_renewal_cert_ttl.as_seconds();
+        puppet::Renewals::Granted { lifetime }
+    } else {
+        puppet::Renewals::Refused
+    }
+}
+
 async fn bind_kubernetes(
     address: SocketAddr,
-    authority: &Authority,
+    place: Place<'_>,
     identity: &TlsIdentity,
-    connections: usize,
 ) -> Result<Listener> {
+    let authority = place.authority;
     let issuer = IssuerId::parse(signers::KUBERNETES_ISSUER)?;
     let door = kubernetes::KubernetesDoor {
         authority: authority.clone(),
         issuer: issuer.clone(),
     };
-    let router = kubernetes::router(door);
+    let router = door.router_within(place.limits.clone());
     let config = ListenerConfig {
         address,
         issuer,
         identity,
         on_bad_certificate: OnBadCertificate::TreatAsUnknown,
-        connections,
+        connections: place.connections,
         timeouts: Timeouts::STANDARD,
     };
     Ok(Listener::bind(authority.clone(), router, config).await?)
@@ -236,11 +282,7 @@ fn warn_of_autosigning(settings: &Settings) {
                 "autosign is true: whoever reaches the Puppet listener gets a certificate for any free name"
             );
         }
-        Autosign::Nothing if settings.folder.autosign_file().exists() => {
-            let file = settings.folder.autosign_file();
-            warn!(file = %file.display(), "allowlists are not available yet: the file is not read and every request waits for a person");
-        }
-        Autosign::Nothing => {}
+        Autosign::Nothing | Autosign::File(_) | Autosign::DefaultFile => {}
     }
 }
 

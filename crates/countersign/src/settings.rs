@@ -9,7 +9,7 @@ use countersign_keys::KeySpec;
 use countersign_pki::AltName;
 
 use crate::cli::ServeArgs;
-use crate::config::{Config, Listen, Verification, nearest};
+use crate::config::{Autosign, Config, Listen, Verification, nearest};
 use crate::data_folder::DataFolder;
 use crate::signers;
 
@@ -57,12 +57,18 @@ impl Settings {
         if config.hostnames.is_empty() {
             config.hostnames = vec![machine_name()];
         }
+        let folder = DataFolder::new(config.data.clone());
+        if config.puppet.autosign == Autosign::DefaultFile {
+            let path = std::path::absolute(folder.autosign_file())
+                .context("the working directory cannot be found")?;
+            config.puppet.autosign = Autosign::File(path);
+        }
         let names = ServerNames::new(&config)?;
         let issuers = issuers(&config, &names)?;
         // Signers are made anew for the engine; here it only matters that they can be.
         signers::all(&config)?;
         Ok(Self {
-            folder: DataFolder::new(config.data.clone()),
+            folder,
             config,
             names,
             issuers,
@@ -135,8 +141,8 @@ fn overrule(config: &mut Config, args: &ServeArgs) {
     if !args.hostname.is_empty() {
         config.hostnames.clone_from(&args.hostname);
     }
-    if let Some(autosign) = args.autosign {
-        config.puppet.autosign = autosign;
+    if let Some(autosign) = &args.autosign {
+        config.puppet.autosign = autosign.clone();
     }
     if let Some(store) = args.store {
         config.store = store;

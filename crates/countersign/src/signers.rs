@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context as _, Result, bail, ensure};
 use countersign_authority::profile::{Authorization, NameKinds, OtherNames, PuppetSettings, Usage};
 use countersign_authority::{IssuerId, Profile, Signer};
-use countersign_policy::{Policy, Rule, RuleKind, SignerName};
+use countersign_policy::{Apex, Policy, Rule, RuleKind, SignerName};
 
 use crate::config::{Autosign, Config, NameKind, SignerSection, nearest};
 use crate::settings::ServerNames;
@@ -93,14 +93,27 @@ pub(crate) fn issuer_of(section: &SignerSection) -> Result<IssuerId> {
 
 /// What decides without a person, and which names nothing but a person gives away.
 pub(crate) fn policy(config: &Config, names: &ServerNames) -> Result<Policy> {
-    let rules = match config.puppet.autosign {
-        Autosign::Everything => vec![Rule {
-            name: "autosign".to_owned(),
-            signers: vec![SignerName::parse(PUPPET_AGENT)?],
-            kind: RuleKind::Always,
-        }],
-        Autosign::Nothing => Vec::new(),
+    let kind = match &config.puppet.autosign {
+        Autosign::Everything => Some(RuleKind::Always),
+        // Explicitly off: a file that appears later changes nothing. The default was replaced by its path.
+        Autosign::Nothing | Autosign::DefaultFile => None,
+        Autosign::File(path) => Some(RuleKind::AutosignFile {
+            path: path.clone(),
+            apex: match config.puppet.allowlist_apex {
+                true => Apex::Included,
+                false => Apex::Excluded,
+            },
+        }),
     };
+    let signers = vec![SignerName::parse(PUPPET_AGENT)?];
+    let rules = kind
+        .map(|kind| Rule {
+            name: "autosign".to_owned(),
+            signers,
+            kind,
+        })
+        .into_iter()
+        .collect();
     let own = names
         .dns
         .iter()

@@ -1,9 +1,11 @@
 //! PEM, the text armour of RFC 7468 and RFC 1421.
 //!
 //! Tolerant about what surrounds a block (certificates come with human-readable dumps), strict about what is inside.
+//! What is left over in memory from reading and writing private keys is erased; the key itself is its owner's business.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use zeroize::Zeroize as _;
 
 /// One armoured block.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,17 +110,14 @@ pub fn decode_first(text: &[u8], limits: &PemLimits) -> Result<Option<Block>, Pe
 /// A block in the strict form of RFC 7468: 64 columns, a newline at the end.
 #[must_use]
 pub fn encode(label: &str, der: &[u8]) -> String {
-    let base64 = STANDARD.encode(der);
-    let mut text = String::with_capacity(
-        base64
-            .len()
-            .saturating_add(base64.len() / LINE)
-            .saturating_add(80),
-    );
+    let scratch = Scratch::holding(label, STANDARD.encode(der).into_bytes());
+    let base64 = std::str::from_utf8(&scratch.bytes).unwrap_or_default();
+    // Enough from the beginning: text that has to grow leaves a copy of itself behind.
+    let mut text = String::with_capacity(encoded_len(label, base64));
     text.push_str("-----BEGIN ");
     text.push_str(label);
     text.push_str("-----\n");
-    let mut rest = base64.as_str();
+    let mut rest = base64;
     while let Some((line, more)) = rest.split_at_checked(LINE) {
         text.push_str(line);
         text.push('\n');
@@ -132,6 +131,42 @@ pub fn encode(label: &str, der: &[u8]) -> String {
     text.push_str(label);
     text.push_str("-----\n");
     text
+}
+
+/// The length of a block's text.
+fn encoded_len(label: &str, base64: &str) -> usize {
+    let boundaries = label.len().saturating_mul(2).saturating_add(BOUNDARIES);
+    base64
+        .len()
+        .saturating_add(base64.len().div_ceil(LINE))
+        .saturating_add(boundaries)
+}
+
+/// Octets on their way into or out of a block. Those of a private key do not stay in memory.
+struct Scratch {
+    bytes: Vec<u8>,
+    secret: bool,
+}
+
+impl Scratch {
+    fn holding(label: &str, bytes: Vec<u8>) -> Self {
+        Self {
+            bytes,
+            secret: label.ends_with(SECRET_LABEL),
+        }
+    }
+
+    fn take(mut self) -> Vec<u8> {
+        std::mem::take(&mut self.bytes)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if self.secret {
+            self.bytes.zeroize();
+        }
+    }
 }
 
 struct BlockReader<'a> {
@@ -176,19 +211,21 @@ impl<'a> BlockReader<'a> {
     }
 
     fn block_content(&mut self, begin: usize, label: &str) -> Result<Block, PemFault> {
-        let mut base64 = Vec::new();
+        let mut base64 = Scratch::holding(label, Vec::with_capacity(self.content_len()));
         let mut headers = false;
         let mut in_headers = false;
         while let Some((line, text)) = self.next_line() {
             if text.starts_with(b"-----") {
                 return match boundary_label(text, b"-----END ") {
                     Some(end) if end == label && !in_headers => {
-                        let der = STANDARD
-                            .decode(&base64)
+                        // Also what was decoded before a fault is erased.
+                        let mut der = Scratch::holding(label, Vec::new());
+                        STANDARD
+                            .decode_vec(&base64.bytes, &mut der.bytes)
                             .map_err(|_| PemFault::Base64 { line: begin })?;
                         Ok(Block {
                             label: label.to_owned(),
-                            der,
+                            der: der.take(),
                             headers,
                         })
                     }
@@ -198,14 +235,21 @@ impl<'a> BlockReader<'a> {
             }
             if in_headers {
                 in_headers = !text.is_empty();
-            } else if base64.is_empty() && text.contains(&b':') {
+            } else if base64.bytes.is_empty() && text.contains(&b':') {
                 headers = true;
                 in_headers = true;
             } else {
-                base64.extend_from_slice(text.trim_ascii_start());
+                base64.bytes.extend_from_slice(text.trim_ascii_start());
             }
         }
         Err(PemFault::Unterminated { line: begin })
+    }
+
+    /// How long the content can be: as far as the next line that begins like a boundary.
+    fn content_len(&self) -> usize {
+        let rest = self.rest.unwrap_or_default();
+        let boundary = rest.windows(6).position(|six| six == b"\n-----");
+        boundary.unwrap_or(rest.len())
     }
 }
 
@@ -219,6 +263,8 @@ fn boundary_label<'a>(line: &'a [u8], prefix: &[u8]) -> Option<&'a str> {
 }
 
 const LINE: usize = 64; // RFC 7468 section 2
+const BOUNDARIES: usize = "-----BEGIN -----\n-----END -----\n".len();
+const SECRET_LABEL: &str = "PRIVATE KEY"; // RFC 7468 sections 10 and 11, and the forms named after an algorithm
 const MAX_LABEL: usize = 64; // the longest label in use is half of that
 
 #[cfg(test)]
@@ -290,6 +336,43 @@ mod tests {
             decode_all(&[b'a'; 4097], &LIMITS),
             Err(PemFault::TooLarge { limit: 4096 })
         );
+    }
+
+    #[test]
+    fn private_keys_are_known_by_their_label() {
+        for (label, secret) in [
+            ("PRIVATE KEY", true),
+            ("ENCRYPTED PRIVATE KEY", true),
+            ("EC PRIVATE KEY", true),
+            ("RSA PRIVATE KEY", true),
+            ("OPENSSH PRIVATE KEY", true),
+            ("PUBLIC KEY", false),
+            ("CERTIFICATE", false),
+            ("CERTIFICATE REQUEST", false),
+        ] {
+            assert_eq!(Scratch::holding(label, vec![1]).secret, secret, "{label}");
+        }
+    }
+
+    #[rstest]
+    #[case::short("PRIVATE KEY", 3)]
+    #[case::whole_lines("EC PRIVATE KEY", 96)]
+    #[case::one_octet_more("RSA PRIVATE KEY", 97)]
+    #[case::long_label("A KIND OF KEY WITH A RATHER LONG NAME PRIVATE KEY", 1000)]
+    #[case::nothing("PRIVATE KEY", 0)]
+    fn no_buffer_grows_and_leaves_a_copy_behind(#[case] label: &str, #[case] length: usize) {
+        let der = vec![7; length];
+        let text = encode(label, &der);
+        assert_eq!(text.len(), encoded_len(label, &STANDARD.encode(&der)));
+        let limits = PemLimits::REQUEST;
+        for text in [text.clone(), text.replace('\n', "\r\n")] {
+            let mut reader = BlockReader::new(text.as_bytes(), &limits).unwrap();
+            reader.next_line().unwrap();
+            let room = reader.content_len();
+            assert!(room >= STANDARD.encode(&der).len(), "{room} for {length}");
+            assert!(room <= text.len());
+            assert_eq!(one(&text).der, der);
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use countersign_pki::{AltName, UnixTime};
 
-use crate::evidence::{Evidence, PersonDecision, PersonVerdict, Query};
+use crate::evidence::{AutosignFile, Evidence, Execution, PersonDecision, PersonVerdict, Query};
 use crate::request::Request;
 use crate::rules::{Policy, Rule, RuleKind};
 use crate::verdict::{Approval, Deciding, Effect, Explanation, Finding, Step, Verdict};
@@ -33,9 +33,19 @@ pub fn decide(
     let mut steps = Vec::new();
     let reserved = reserved_name(policy, request);
     for rule in policy.rules_for(request.signer) {
-        let step = ask(rule, reserved);
-        let approves = step.finding == Finding::Match;
+        let step = match ask(rule, request, evidence, reserved) {
+            Asked::Answered(step) => step,
+            Asked::Needs(query) => return Outcome::Need(vec![query]),
+        };
+        let (approves, unavailable) = (
+            step.finding == Finding::Match,
+            step.finding == Finding::Unavailable,
+        );
         steps.push(step);
+        if unavailable {
+            // What cannot be asked might have denied: nobody further down approves in its place.
+            break;
+        }
         if approves {
             return Outcome::Done(Verdict::Approve(Approval::new(Explanation {
                 effect: Effect::Approve,
@@ -77,19 +87,45 @@ fn by_person(policy: &Policy, decision: &PersonDecision) -> Verdict {
     }
 }
 
-fn ask(rule: &Rule, reserved: Option<&str>) -> Step {
-    let (finding, reason) = match (reserved, &rule.kind) {
-        (Some(name), _) => (
-            Finding::Mismatch,
-            format!("{name} is a name of the authority itself; only a person approves it"),
-        ),
-        (None, RuleKind::Always) => (Finding::Match, String::new()),
+/// What came of asking a rule.
+enum Asked {
+    Answered(Step),
+    Needs(Query),
+}
+
+fn ask(rule: &Rule, request: &Request<'_>, evidence: &Evidence, reserved: Option<&str>) -> Asked {
+    let answered = |finding, reason| {
+        Asked::Answered(Step {
+            rule: rule.name.clone(),
+            kind: rule.kind.word().to_owned(),
+            finding,
+            reason,
+        })
     };
-    Step {
-        rule: rule.name.clone(),
-        kind: rule.kind.word().to_owned(),
-        finding,
-        reason,
+    if let Some(name) = reserved {
+        let reason = format!("{name} is a name of the authority itself; only a person approves it");
+        return answered(Finding::Mismatch, reason);
+    }
+    let (path, apex) = match &rule.kind {
+        RuleKind::Always => return answered(Finding::Match, String::new()),
+        RuleKind::AutosignFile { path, apex } => (path, *apex),
+    };
+    let shown = path.display();
+    match evidence.file(path) {
+        None => Asked::Needs(Query::AutosignFile(path.clone())),
+        Some(AutosignFile::Missing) => answered(Finding::Absent, format!("there is no {shown}")),
+        Some(AutosignFile::Unusable(why)) => answered(Finding::Unavailable, why.clone()),
+        Some(AutosignFile::List(list)) => match list.matching(request.key, apex) {
+            Some(pattern) => answered(Finding::Match, format!("{pattern} in {shown}")),
+            None => answered(Finding::Absent, format!("not on the list {shown}")),
+        },
+        Some(AutosignFile::Executable) => match evidence.execution(path) {
+            None => Asked::Needs(Query::Execution(path.clone())),
+            Some(Execution::Approved) => {
+                answered(Finding::Match, format!("{shown} ended with status 0"))
+            }
+            Some(Execution::Declined(why)) => answered(Finding::Absent, format!("{shown} {why}")),
+        },
     }
 }
 

@@ -9,14 +9,16 @@
 //! a decision trustworthy.
 #![warn(clippy::wildcard_enum_match_arm)]
 
+mod allowlist;
 mod decide;
 mod evidence;
 mod request;
 mod rules;
 mod verdict;
 
+pub use allowlist::{Allowlist, Apex, BadLine};
 pub use decide::{Outcome, decide};
-pub use evidence::{Evidence, PersonDecision, PersonVerdict, Query};
+pub use evidence::{AutosignFile, Evidence, Execution, PersonDecision, PersonVerdict, Query};
 pub use request::{Identity, Request, Requester, SignerName, SignerNameFault, Wishes};
 pub use rules::{Policy, Rule, RuleKind};
 pub use verdict::{Approval, Deciding, Effect, Explanation, Finding, Step, Verdict};

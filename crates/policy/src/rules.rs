@@ -1,7 +1,9 @@
 //! Rules and the policy that orders them.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
+use crate::allowlist::Apex;
 use crate::request::SignerName;
 
 /// An ordered list of rules, as it stood at one generation of the configuration.
@@ -24,9 +26,12 @@ impl Policy {
             .filter(move |rule| rule.signers.contains(signer))
     }
 
-    /// Whether anything but a person may approve for `signer`.
-    pub fn is_automatic_for(&self, signer: &SignerName) -> bool {
-        self.rules_for(signer).next().is_some()
+    /// Whether a decision for `signer` may ask for evidence outside the authority, such as a file or a program.
+    pub fn asks_outside_for(&self, signer: &SignerName) -> bool {
+        self.rules_for(signer).any(|rule| match rule.kind {
+            RuleKind::Always => false,
+            RuleKind::AutosignFile { .. } => true,
+        })
     }
 }
 
@@ -46,6 +51,14 @@ pub struct Rule {
 pub enum RuleKind {
     /// Matches every request: naive autosigning.
     Always,
+    /// Puppet's `autosign` setting with a path: whatever is there when a request comes in. Nothing: nobody. A file that
+    /// the server may execute: a policy executable. Any other file: an allowlist.
+    AutosignFile {
+        /// Where to look.
+        path: PathBuf,
+        /// Whether a domain glob stands for the domain itself.
+        apex: Apex,
+    },
 }
 
 impl RuleKind {
@@ -53,6 +66,7 @@ impl RuleKind {
     pub fn word(&self) -> &'static str {
         match self {
             Self::Always => "always",
+            Self::AutosignFile { .. } => "autosign",
         }
     }
 }

@@ -11,6 +11,7 @@ pub mod puppet;
 mod activity;
 mod body;
 mod connection;
+mod limits;
 mod listener;
 mod peer;
 mod readiness;
@@ -18,6 +19,7 @@ mod seats;
 mod stall;
 mod tls;
 
+pub use limits::{RequestLimits, RequestRates};
 pub use listener::{Listener, ListenerConfig, ListenerFault, Timeouts};
 pub use peer::{KnownClient, Peer, PeerIdentity};
 pub use tls::{OnBadCertificate, TlsFault, TlsIdentity};

@@ -71,7 +71,8 @@ impl Timeouts {
         stall: Duration::from_secs(30),
         // HTTP/2 clients never let go of a connection by themselves.
         age: Duration::from_secs(3600),
-        drain: Duration::from_secs(10),
+        // Longer than the slowest policy executable may take.
+        drain: Duration::from_secs(15),
     };
 }
 

@@ -46,7 +46,7 @@ impl Seats {
     }
 
     pub(crate) fn take(self: &Arc<Self>, address: IpAddr) -> Result<Seat, NoSeat> {
-        let source = source(address);
+        let source = one_source(address);
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         if taken.all >= self.total {
             return Err(NoSeat::Full);
@@ -79,7 +79,7 @@ impl Drop for Seat {
 }
 
 /// Who counts as one: an IPv4 address, or the /64 that any single IPv6 host has for itself.
-fn source(address: IpAddr) -> IpAddr {
+pub(crate) fn one_source(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             let network = u128::from(address) & !u128::from(u64::MAX);

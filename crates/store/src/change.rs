@@ -6,13 +6,13 @@ use countersign_authority::store::{Change, CommitFault, Precondition, RequestUpd
 use countersign_authority::{
     CrlRecord, Door, Intent, IssuerId, RequestId, RequestRecord, Revision, Revocation,
 };
-use countersign_pki::Serial;
+use countersign_pki::{Serial, UnixTime};
 use rusqlite::{Connection, OptionalExtension, ToSql, ffi, params};
 
 use crate::fault::{Fault, RefusedWrite};
 use crate::row::{
-    KIND_CERTIFICATE, KIND_CRL, KIND_REQUEST, KIND_REQUEST_DELETED, KIND_REVOCATION, document,
-    signed,
+    KIND_CERTIFICATE, KIND_CRL, KIND_REQUEST, KIND_REQUEST_DELETED, KIND_RETIREMENT,
+    KIND_REVOCATION, document, signed,
 };
 
 /// Checks what a change relies on. If it fails, nothing was written.
@@ -49,6 +49,7 @@ pub(crate) fn write(
                 der,
             } => commit.record(issuer, serial, der)?,
             Write::Revoke(revocation) => commit.revoke(revocation)?,
+            Write::Retire { issuer, name, at } => commit.retire(issuer, name, *at)?,
             Write::PutCrl(crl) => commit.put_crl(crl)?,
         }
     }
@@ -85,7 +86,8 @@ fn holds(connection: &Connection, precondition: &Precondition) -> Result<bool, F
                     "SELECT EXISTS (SELECT 1 FROM certificates
                                     WHERE issuer = ?1 AND name = ?2 AND state = 'intended'),
                             (SELECT serial FROM certificates
-                             WHERE issuer = ?1 AND name = ?2 AND state = 'issued' ORDER BY number DESC LIMIT 1)",
+                             WHERE issuer = ?1 AND name = ?2 AND state = 'issued' AND retired IS NULL
+                             ORDER BY number DESC LIMIT 1)",
                 )?
                 .query_row(params![issuer.as_str(), name], |row| Ok((row.get(0)?, row.get(1)?)))?;
             Ok(!open && newest.as_deref() == serial.as_ref().map(Serial::as_bytes))
@@ -102,6 +104,12 @@ fn holds(connection: &Connection, precondition: &Precondition) -> Result<bool, F
                 .query_row(params![issuer.as_str(), name], |row| row.get(0))?;
             Ok(usize::try_from(stored).is_ok_and(|stored| stored == *count))
         }
+        Precondition::Unrevoked { issuer, serial } => Ok(connection
+            .prepare_cached(
+                "SELECT 1 FROM certificates
+                 WHERE issuer = ?1 AND serial = ?2 AND state = 'issued' AND revoked_at IS NULL",
+            )?
+            .exists(params![issuer.as_str(), serial.as_bytes()])?),
         Precondition::IntentOpen {
             issuer,
             serial,
@@ -339,6 +347,19 @@ impl Commit<'_> {
                 serial: revocation.serial,
             }))
         }
+    }
+
+    /// The first retirement of a certificate stands; a name without any that is not retired is no change in the feed.
+    fn retire(&mut self, issuer: &IssuerId, name: &str, at: UnixTime) -> Result<(), Fault> {
+        let retired = self.execute(
+            "UPDATE certificates SET retired = ?3
+             WHERE issuer = ?1 AND name = ?2 AND state = 'issued' AND retired IS NULL",
+            params![issuer.as_str(), name, at.0],
+        )?;
+        if retired == 0 {
+            return Ok(());
+        }
+        self.tell(KIND_RETIREMENT, issuer.as_str(), None, Some(name))
     }
 
     fn put_crl(&mut self, crl: &CrlRecord) -> Result<(), Fault> {

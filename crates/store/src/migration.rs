@@ -101,10 +101,16 @@ const SCHEMA_MIGRATIONS: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (
     checksum TEXT NOT NULL
 ) STRICT";
 
-const MIGRATIONS: &[Migration] = &[Migration {
-    number: 1,
-    sql: include_str!("../migrations/0001_requests_and_ledger.sql"),
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        number: 1,
+        sql: include_str!("../migrations/0001_requests_and_ledger.sql"),
+    },
+    Migration {
+        number: 2,
+        sql: include_str!("../migrations/0002_retirement.sql"),
+    },
+];
 
 #[cfg(test)]
 mod tests {

@@ -151,7 +151,7 @@ pub(crate) fn newest_certificate(
 ) -> Result<Option<LedgerEntry>, Fault> {
     let sql = format!(
         "SELECT {LEDGER_ENTRY} FROM certificates
-         WHERE issuer = ?1 AND name = ?2 AND state = 'issued' ORDER BY number DESC LIMIT 1"
+         WHERE issuer = ?1 AND name = ?2 AND state = 'issued' AND retired IS NULL ORDER BY number DESC LIMIT 1"
     );
     one(
         connection,
@@ -190,7 +190,7 @@ pub(crate) fn newest_certificates(
         format!(
             "SELECT {LEDGER_ENTRY} FROM certificates WHERE number IN (
                  SELECT max(number) FROM certificates
-                 WHERE issuer = ?1 AND state = 'issued' {condition} GROUP BY name ORDER BY name LIMIT ?2)
+                 WHERE issuer = ?1 AND state = 'issued' AND retired IS NULL {condition} GROUP BY name ORDER BY name LIMIT ?2)
              ORDER BY name"
         )
     };

@@ -158,6 +158,14 @@ pub(crate) fn changed_thing(row: &Row<'_>) -> Result<(Revision, ChangedThing), F
             issuer: columns.issuer()?,
             serial: columns.serial()?,
         },
+        KIND_RETIREMENT => {
+            let issuer = columns.issuer()?;
+            columns.take::<Option<Vec<u8>>>()?;
+            ChangedThing::Retirement {
+                issuer,
+                name: columns.take()?,
+            }
+        }
         KIND_CRL => ChangedThing::Crl {
             issuer: columns.issuer()?,
         },
@@ -245,4 +253,5 @@ pub(crate) const KIND_REQUEST: &str = "request";
 pub(crate) const KIND_REQUEST_DELETED: &str = "request-deleted";
 pub(crate) const KIND_CERTIFICATE: &str = "certificate";
 pub(crate) const KIND_REVOCATION: &str = "revocation";
+pub(crate) const KIND_RETIREMENT: &str = "retirement";
 pub(crate) const KIND_CRL: &str = "crl";

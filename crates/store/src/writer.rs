@@ -279,13 +279,13 @@ impl From<rusqlite::Error> for GroupFault {
     }
 }
 
-/// Bounds how long the first change of a group waits for the last, and the memory of one transaction.
 /// How long a group waits for company; less than the wait for the disk that it saves.
 const GATHER: std::time::Duration = std::time::Duration::from_micros(500);
 
 /// Changes that make it likely that more are on their way.
 const COMPANY: usize = 4;
 
+/// Bounds how long the first change of a group waits for the last, and the memory of one transaction.
 const LARGEST_GROUP: usize = 512;
 
 #[cfg(test)]

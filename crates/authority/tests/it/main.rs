@@ -4,9 +4,12 @@
     reason = "a test that cannot set up its world fails"
 )]
 
+mod autosign;
 mod enrolment;
 mod invariants;
 mod kill_points;
 mod recovery;
+mod renewal;
+mod retirement;
 mod tripwire;
 mod world;

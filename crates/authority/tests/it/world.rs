@@ -121,6 +121,28 @@ pub(crate) async fn authority_with(
     policy: Policy,
     profiles: Vec<(SignerName, Profile, bool)>,
 ) -> Authority {
+    authority_limited(
+        folder,
+        store,
+        keys,
+        clock,
+        policy,
+        profiles,
+        Limits::STANDARD,
+    )
+    .await
+}
+
+/// The same with other limits.
+pub(crate) async fn authority_limited(
+    folder: &Path,
+    store: Arc<dyn Store>,
+    keys: Arc<dyn KeyStore>,
+    clock: Arc<dyn Clock>,
+    policy: Policy,
+    profiles: Vec<(SignerName, Profile, bool)>,
+    limits: Limits,
+) -> Authority {
     let algorithm = keys.algorithm(&issuer_id()).unwrap();
     let chain = std::fs::read(folder.join("ca.pem")).unwrap();
     let signers = profiles
@@ -139,7 +161,7 @@ pub(crate) async fn authority_with(
         issuers: vec![Issuer::from_chain(issuer_id(), chain, algorithm).unwrap()],
         signers: signers.collect(),
         policy,
-        limits: Limits::STANDARD,
+        limits,
     })
     .await
     .unwrap()

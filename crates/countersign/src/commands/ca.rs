@@ -41,6 +41,7 @@ pub(crate) async fn run(command: CaCommand) -> Result<u8> {
         CaCommand::Revoke { certname, server } => {
             revoke(&mut Client::new(&server)?, &certname).await
         }
+        CaCommand::Clean { certname, server } => clean(&mut Client::new(&server)?, &certname).await,
     }
 }
 
@@ -391,11 +392,61 @@ async fn revoke(client: &mut Client, names: &[String]) -> Result<u8> {
             }
         }
     }
-    Ok(match (failed, inapplicable) {
+    Ok(exit_code(failed, inapplicable))
+}
+
+/// Each name is revoked, then deleted: also one that had only a request, or only a certificate that is not shown any
+/// more. Only if the revocation fails for another reason, the name is left as it is.
+async fn clean(client: &mut Client, names: &[String]) -> Result<u8> {
+    let (mut failed, mut inapplicable) = (false, false);
+    for name in names {
+        let revoked = put_status(client, name, &json!({"desired_state": "revoked"})).await?;
+        let shown = terminal_safe(name);
+        match revoked.status {
+            StatusCode::OK | StatusCode::NO_CONTENT => {
+                output::line(&format!("Certificate for {shown} has been revoked"))?;
+            }
+            StatusCode::NOT_FOUND | StatusCode::CONFLICT => {}
+            _ => {
+                let sentence = format!(
+                    "Error:\n    When attempting to revoke certificate '{shown}', received:"
+                );
+                complain_of(&revoked, &sentence);
+                failed = true;
+                continue;
+            }
+        }
+        let path = format!("{PREFIX}/certificate_status/{}", path_segment(name));
+        let deleted = client.call(Method::DELETE, &path, None).await?;
+        match deleted.status {
+            StatusCode::OK | StatusCode::NO_CONTENT => {
+                output::line(&format!("Cleaned files related to {shown}"))?;
+                inapplicable |= revoked.status == StatusCode::CONFLICT;
+            }
+            StatusCode::NOT_FOUND => {
+                complain(&format!(
+                    "Error:\n    Could not find files to clean for {shown}"
+                ));
+                failed = true;
+            }
+            _ => {
+                let sentence = format!(
+                    "Error:\n    When attempting to clean certificate '{shown}', received:"
+                );
+                complain_of(&deleted, &sentence);
+                failed = true;
+            }
+        }
+    }
+    Ok(exit_code(failed, inapplicable))
+}
+
+fn exit_code(failed: bool, inapplicable: bool) -> u8 {
+    match (failed, inapplicable) {
         (true, _) => FAILED,
         (false, true) => NOTHING_TO_DO,
         (false, false) => OK,
-    })
+    }
 }
 
 async fn put_status(client: &mut Client, name: &str, body: &Value) -> Result<Reply> {

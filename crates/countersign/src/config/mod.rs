@@ -33,6 +33,7 @@ pub(crate) struct Config {
     pub(crate) signers: Vec<SignerSection>,
     pub(crate) puppet: PuppetSection,
     pub(crate) kubernetes: KubernetesSection,
+    pub(crate) limits: LimitsSection,
 }
 
 impl Default for Config {
@@ -47,6 +48,7 @@ impl Default for Config {
             signers: Vec::new(),
             puppet: PuppetSection::default(),
             kubernetes: KubernetesSection::default(),
+            limits: LimitsSection::default(),
         }
     }
 }
@@ -139,20 +141,26 @@ pub(crate) enum NameKind {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct PuppetSection {
-    #[serde(with = "word")]
+    #[serde(with = "word", skip_serializing_if = "Autosign::is_default")]
     pub(crate) autosign: Autosign,
+    pub(crate) allowlist_apex: bool,
     pub(crate) ca_ttl: Span,
     pub(crate) allow_subject_alt_names: bool,
     pub(crate) allow_authorization_extensions: bool,
+    pub(crate) auto_renewal: bool,
+    pub(crate) auto_renewal_cert_ttl: Span,
 }
 
 impl Default for PuppetSection {
     fn default() -> Self {
         Self {
-            autosign: Autosign::Nothing,
+            autosign: Autosign::DefaultFile,
+            allowlist_apex: false,
             ca_ttl: Span::years(5),
             allow_subject_alt_names: false,
             allow_authorization_extensions: false,
+            auto_renewal: false,
+            auto_renewal_cert_ttl: Span::days(90),
         }
     }
 }
@@ -168,6 +176,23 @@ impl Default for KubernetesSection {
     fn default() -> Self {
         Self {
             listen: Listen::On(loopback(8141)),
+        }
+    }
+}
+
+/// How often somebody may ask; 0 is no limit.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct LimitsSection {
+    pub(crate) csr_per_minute_per_source: u32,
+    pub(crate) csr_per_minute_per_certname: u32,
+}
+
+impl Default for LimitsSection {
+    fn default() -> Self {
+        Self {
+            csr_per_minute_per_source: 6000,
+            csr_per_minute_per_certname: 30,
         }
     }
 }
@@ -233,10 +258,21 @@ impl fmt::Display for Listen {
 }
 
 /// Which Puppet requests are signed without a person.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Autosign {
     Everything,
     Nothing,
+    /// Those that the list or the executable at this path lets through.
+    File(PathBuf),
+    /// The same at `autosign.conf` in the data directory.
+    DefaultFile,
+}
+
+impl Autosign {
+    /// The default has no word of its own: it is what is not written.
+    fn is_default(&self) -> bool {
+        *self == Self::DefaultFile
+    }
 }
 
 impl FromStr for Autosign {
@@ -246,7 +282,7 @@ impl FromStr for Autosign {
         match text {
             "true" => Ok(Self::Everything),
             "false" => Ok(Self::Nothing),
-            path if path.starts_with('/') => Err(ValueFault::AutosignPath),
+            path if path.starts_with('/') => Ok(Self::File(path.into())),
             other => Err(ValueFault::Autosign {
                 text: other.to_owned(),
             }),
@@ -256,10 +292,12 @@ impl FromStr for Autosign {
 
 impl fmt::Display for Autosign {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Everything => "true",
-            Self::Nothing => "false",
-        })
+        match self {
+            Self::Everything => f.write_str("true"),
+            Self::Nothing => f.write_str("false"),
+            Self::File(path) => path.display().fmt(f),
+            Self::DefaultFile => f.write_str("autosign.conf"),
+        }
     }
 }
 
@@ -291,12 +329,8 @@ pub(crate) enum ValueFault {
         "{text:?} is no address to listen on: write ADDRESS:PORT, for example 127.0.0.1:8141, or off"
     )]
     Listen { text: String },
-    #[error("{text:?} is neither true nor false")]
+    #[error("{text:?} is neither true nor false nor an absolute path")]
     Autosign { text: String },
-    #[error(
-        "an allowlist or an executable for autosigning is not available yet: say true or false"
-    )]
-    AutosignPath,
     #[error("{text:?} is no store: say sqlite")]
     Store { text: String },
     #[error("PostgreSQL is not available yet: say sqlite")]

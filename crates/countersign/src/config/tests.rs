@@ -29,8 +29,10 @@ signers:
     max_lifetime: 90d
     backdate: 5m
     issuer: vpn
-puppet: {autosign: true, ca_ttl: 1y, allow_subject_alt_names: true, allow_authorization_extensions: true}
+puppet: {autosign: true, ca_ttl: 1y, allow_subject_alt_names: true, allow_authorization_extensions: true,
+         auto_renewal: true, auto_renewal_cert_ttl: 30d}
 kubernetes: {listen: off}
+limits: {csr_per_minute_per_source: 0, csr_per_minute_per_certname: 5}
 ";
 
 #[test]
@@ -46,6 +48,8 @@ fn reads_every_key() {
         Verification::All
     );
     assert_eq!(config.signers[0].max_lifetime, Some(Span::days(90)));
+    assert_eq!(config.limits.csr_per_minute_per_source, 0);
+    assert_eq!(config.limits.csr_per_minute_per_certname, 5);
 }
 
 #[test]
@@ -54,7 +58,7 @@ fn an_empty_file_has_the_defaults() {
         let config = parse(text).unwrap();
         assert_eq!(config.listen.to_string(), "127.0.0.1:8140");
         assert_eq!(config.kubernetes.listen.to_string(), "127.0.0.1:8141");
-        assert_eq!(config.puppet.autosign, Autosign::Nothing);
+        assert_eq!(config.puppet.autosign, Autosign::DefaultFile);
     }
 }
 
@@ -88,8 +92,8 @@ fn bad_values_are_named_with_their_line() {
     let cases = [
         ("\npuppet: {ca_ttl: 5w}\n", "5w", "line 2"),
         (
-            "puppet: {autosign: /etc/autosign.conf}\n",
-            "not available yet",
+            "puppet: {autosign: autosign.conf}\n",
+            "absolute path",
             "line 1",
         ),
         (
@@ -99,6 +103,11 @@ fn bad_values_are_named_with_their_line() {
         ),
         ("kubernetes: {listen: nowhere}\n", "ADDRESS:PORT", "line 1"),
         ("issuers: {puppet: {key: rsa1024}}\n", "rsa4096", "line 1"),
+        (
+            "limits:\n  csr_per_minute_per_source: -1\n",
+            "invalid",
+            "line 2",
+        ),
         ("listen: [\n", "", "line"),
         (
             "listen: 127.0.0.1:1\nlisten: 127.0.0.1:2\n",

@@ -12,10 +12,7 @@ fn usage_errors_end_with_2_and_name_the_input() {
         (&["serve", "--port", "1"], "--port"),
         (&["serve", "--listen", "nowhere"], "nowhere"),
         (&["serve", "--kubernetes-listen", "on"], "ADDRESS:PORT"),
-        (
-            &["serve", "--autosign", "/etc/autosign.conf"],
-            "not available yet",
-        ),
+        (&["serve", "--autosign", "autosign.conf"], "absolute path"),
         (&["serve", "--autosign", "maybe"], "maybe"),
         (
             &["serve", "--store", "postgres://db/countersign"],

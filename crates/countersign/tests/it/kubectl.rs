@@ -58,6 +58,41 @@ fn apply_get_approve_and_read_the_certificate() {
 }
 
 #[test]
+fn long_lists_are_read_in_pages() {
+    let site = Site::start(&[]);
+    let kubectl = site.kubectl();
+    let mut object = kubernetes_request("jane");
+    let (mut names, mut objects) = (Vec::new(), String::new());
+    for number in 0..230 {
+        let name = format!("csr-{number:03}");
+        object["metadata"]["name"] = serde_json::json!(name);
+        names.push(name);
+        objects.push_str(&format!("{object}\n"));
+    }
+    let created = kubectl
+        .run_with_input(&["create", "-f", "-"], &objects)
+        .unwrap();
+    assert_eq!(created.code, Some(0), "{created:?}");
+
+    for output in ["wide", "name"] {
+        let arguments = ["get", "csr", "--chunk-size=100", "-v=6", "-o", output];
+        let listed = kubectl.run(&arguments).unwrap();
+        assert_eq!(listed.code, Some(0), "{listed:?}");
+        let pages = listed.stderr.matches("limit=100").count();
+        let rest = listed.stderr.matches("continue=").count();
+        assert_eq!((pages, rest), (3, 2), "{}", listed.stderr);
+        let shown: Vec<&str> = listed
+            .stdout
+            .lines()
+            .filter_map(|line| line.split_whitespace().next())
+            .filter(|word| *word != "NAME")
+            .map(|word| word.rsplit('/').next().unwrap_or(word))
+            .collect();
+        assert_eq!(shown, names, "{output}");
+    }
+}
+
+#[test]
 fn deny_keeps_it_unsigned() {
     let site = Site::start(&[]);
     let kubectl = site.kubectl();

@@ -13,6 +13,8 @@ mod first_start;
 mod installation;
 mod invariants;
 mod kubectl;
+mod lifecycle;
+mod limits;
 mod puppet_agent;
 mod site;
 mod trust_domains;

@@ -79,6 +79,59 @@ fn an_agent_waits_and_enrols_after_manual_signing() {
 }
 
 #[test]
+fn an_allowlist_signs_the_agents_on_it() {
+    let site = Site::start(&[]);
+    // The default file: it appears after the start, and counts from then on.
+    std::fs::write(site.data().join("autosign.conf"), "*.lab.example.com\n").unwrap();
+    let on_it = agent(&site, "web04.lab.example.com");
+    let finished = on_it.bootstrap().unwrap();
+    assert_eq!(finished.code, Some(0), "{finished}");
+    let off_it = agent(&site, "web04.prod.example.com");
+    let waiting = off_it.bootstrap().unwrap();
+    assert_eq!(waiting.code, Some(1), "{waiting}");
+    let (_, explained) = countersign(&site, &["csr", "explain", "web04.lab.example.com"]);
+    assert!(explained.contains("*.lab.example.com"), "{explained}");
+}
+
+#[test]
+fn autosign_false_stays_off_even_if_the_file_appears() {
+    let site = Site::start(&["--autosign", "false"]);
+    std::fs::write(site.data().join("autosign.conf"), "*\n").unwrap();
+    let waiting = agent(&site, "web05.example.com").bootstrap().unwrap();
+    assert_eq!(waiting.code, Some(1), "{waiting}");
+}
+
+/// A policy as sites write them: it looks for a password in the request itself.
+#[test]
+fn a_policy_executable_decides_by_what_the_request_carries() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let folder = tempfile::tempdir().unwrap();
+    let policy = folder.path().join("policy");
+    let openssl = Counterpart::Openssl.find().unwrap();
+    let script = format!(
+        "#!/bin/sh\n{} req -noout -text | grep -q 'challengePassword *:let-me-in'\n",
+        openssl.display()
+    );
+    std::fs::write(&policy, script).unwrap();
+    std::fs::set_permissions(&policy, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let site = Site::start(&["--autosign", policy.to_str().unwrap()]);
+
+    let knows = agent(&site, "web06.example.com");
+    knows
+        .write_csr_attributes("custom_attributes:\n  challengePassword: let-me-in\n")
+        .unwrap();
+    let finished = knows.bootstrap().unwrap();
+    assert_eq!(finished.code, Some(0), "{finished}\n{}", site.server);
+    let guesses = agent(&site, "web07.example.com");
+    guesses
+        .write_csr_attributes("custom_attributes:\n  challengePassword: open-sesame\n")
+        .unwrap();
+    let waiting = guesses.bootstrap().unwrap();
+    assert_eq!(waiting.code, Some(1), "{waiting}");
+}
+
+#[test]
 fn revoked_stays_out() {
     let site = Site::start(&["--autosign", "true"]);
     let agent = agent(&site, "web03.example.com");

@@ -110,12 +110,14 @@ impl From<Broken> for Refusal {
             Broken::Store(fault) => fault.into(),
             Broken::Sign(SignFault::Overloaded { .. })
             | Broken::Contended
+            | Broken::Busy
             | Broken::ShuttingDown => {
                 warn!(%fault, "not served for now");
                 Self::Unavailable { what }
             }
             Broken::Sign(_)
             | Broken::Draft(_)
+            | Broken::Defect
             | Broken::Entropy(_)
             | Broken::Encode(_)
             | Broken::StoredRequest { .. } => {

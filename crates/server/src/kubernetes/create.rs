@@ -1,6 +1,7 @@
 //! Creating an object: a request enters the engine.
 
 use axum::extract::State;
+use axum::{Extension, Router};
 use countersign_authority::store::Past;
 use countersign_authority::{RequestId, Submission, SubmitFault};
 use countersign_kapi::negotiate::Offer;
@@ -18,9 +19,17 @@ use super::faults::CLIENT_SIGNER;
 use super::identity::{MASTERS, User};
 use super::object::Attachment;
 use super::{DOOR, KubernetesDoor};
+use crate::limits::{RequestLimits, TooMany};
 
 /// `POST` on the collection.
-pub(super) async fn create(State(door): State<KubernetesDoor>, mut call: Call) -> Answer {
+pub(super) async fn create(
+    State(door): State<KubernetesDoor>,
+    limits: Option<Extension<RequestLimits>>,
+    mut call: Call,
+) -> Answer {
+    if let Some(Extension(limits)) = limits {
+        door.admit_rate(&limits, &call.user)?;
+    }
     call.authorize("create", "")?;
     let shape = call.shape(Offer::All)?;
     let options = call.write_options(Resource::CREATE_OPTIONS)?;
@@ -112,6 +121,23 @@ impl NewRequest {
 }
 
 impl KubernetesDoor {
+    /// Everything the door serves, creating objects within limits.
+    pub fn router_within(self, limits: RequestLimits) -> Router {
+        super::router(self).layer(Extension(limits))
+    }
+
+    /// Counts a request of anybody but an administrator, as API servers do between authentication and authorization.
+    /// Names do not count here: the object's stands in a body that is not read yet.
+    fn admit_rate(&self, limits: &RequestLimits, user: &User) -> Result<(), Refusal> {
+        if user.info().groups.iter().any(|group| group == MASTERS) {
+            return Ok(());
+        }
+        match user.requester().source {
+            Some(source) => Ok(limits.admit(source, None, self.authority.now())?),
+            None => Ok(()),
+        }
+    }
+
     /// Hands a request to the engine. `None`: its name is taken.
     async fn submit(
         &self,
@@ -185,6 +211,12 @@ impl KubernetesDoor {
             true => Resource::CSR.being_deleted(name).into(),
             false => Resource::CSR.already_exists(name).into(),
         }
+    }
+}
+
+impl From<TooMany> for Refusal {
+    fn from(fault: TooMany) -> Self {
+        Status::too_many_requests(fault.to_string(), fault.retry_after).into()
     }
 }
 

@@ -1,6 +1,9 @@
 //! `certificate_request`: agents ask, administrators look and delete.
 
+use axum::Router;
 use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use countersign_authority::store::{Past, StoreFault};
 use countersign_authority::{
@@ -8,12 +11,42 @@ use countersign_authority::{
 };
 use countersign_pki::{CheckedCsr, CsrLimits, pem, terminal_safe};
 use countersign_policy::{Requester, Wishes};
-use tracing::info;
+use http::header::RETRY_AFTER;
+use http::{HeaderValue, Method, StatusCode};
+use tracing::{debug, info};
 
 use super::certname::{Certname, CertnameFault};
-use super::{PuppetDoor, answer, faults};
+use super::path::{self, Route};
+use super::{Caller, PuppetDoor, answer, faults};
+use crate::body;
+use crate::limits::{RequestLimits, TooMany};
+use crate::peer::Peer;
 
 impl PuppetDoor {
+    /// The door as a service that takes certificate requests within limits. Those over them are answered without a
+    /// look at what they contain.
+    pub fn router_within(self, limits: RequestLimits) -> Router {
+        let counted = from_fn_with_state((self.clone(), limits), count);
+        super::router(self).layer(counted)
+    }
+
+    /// Counts a certificate request of anybody but an administrator.
+    fn admit_rate(&self, limits: &RequestLimits, request: &Request) -> Result<(), TooMany> {
+        let Some(peer) = request.extensions().get::<Peer>() else {
+            return Ok(());
+        };
+        let Ok(path) = path::normalize(request.uri().path()) else {
+            return Ok(());
+        };
+        let Some(Route::CertificateRequest(name)) = path::route(&path) else {
+            return Ok(());
+        };
+        if Caller::of(peer, self.authority(), self.issuer()).is_administrator() {
+            return Ok(());
+        }
+        limits.admit(peer.address.ip(), Some(name), self.authority().now())
+    }
+
     /// The waiting request of a name.
     pub(super) async fn get_request(&self, name: &str) -> Response {
         match self.waiting(name).await {
@@ -47,13 +80,17 @@ impl PuppetDoor {
             Ok(certname) => certname,
             Err(fault) => return answer::bad_request(fault.to_string()),
         };
+        let wishes = Wishes {
+            expiration_seconds: self.renewals.first_lifetime(&csr),
+            ..Wishes::default()
+        };
         let submission = Submission {
             door: Self::DOOR,
             key: certname.into_string(),
             csr,
             signer: self.shared.signer.clone(),
             requester,
-            wishes: Wishes::default(),
+            wishes,
             retained: false,
             attachment: Vec::new(),
             decision: None,
@@ -120,6 +157,36 @@ impl PuppetDoor {
             None => Duplicate::Signed,
         }))
     }
+}
+
+async fn count(
+    State((door, limits)): State<(PuppetDoor, RequestLimits)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if request.method() == Method::PUT
+        && let Err(fault) = door.admit_rate(&limits, &request)
+    {
+        // Whoever floods the door must not flood the log as well.
+        debug!(%fault, "not taken");
+        // A connection that is closed on unread octets is reset, and its client may lose the answer.
+        let _unused = body::read(request.into_body(), MAX_REQUEST).await;
+        return too_many(fault);
+    }
+    next.run(request).await
+}
+
+/// Agents wait as long as `Retry-After` says and try again.
+fn too_many(fault: TooMany) -> Response {
+    let TooMany { scope, retry_after } = fault;
+    let sentence =
+        format!("Too many certificate requests {scope}. Try again in {retry_after} seconds.");
+    let mut response = answer::with(StatusCode::TOO_MANY_REQUESTS, answer::SENTENCE, sentence);
+    let headers = response.headers_mut();
+    headers.insert(RETRY_AFTER, HeaderValue::from(retry_after));
+    let version = HeaderValue::from_static(super::COMPATIBLE_VERSION);
+    headers.insert(super::VERSION_HEADER, version);
+    response
 }
 
 fn taken(name: &str, submitted: &Submitted) -> Response {

@@ -1,8 +1,8 @@
-//! `certificate_status`: what administrators see of one name, sign and revoke.
+//! `certificate_status`: what administrators see of one name, sign, revoke and delete.
 
 use axum::response::Response;
 use countersign_authority::store::StoreFault;
-use countersign_authority::{Act, ActFault, LedgerEntry, RequestRecord};
+use countersign_authority::{Act, ActFault, LedgerEntry, RequestRecord, Retired};
 use countersign_pki::{RevocationReason, terminal_safe};
 use countersign_policy::Requester;
 use http::{HeaderMap, StatusCode};
@@ -34,13 +34,7 @@ impl PuppetDoor {
             Ok(Known {
                 certificate: None,
                 request: None,
-            }) => {
-                return answer::with(
-                    StatusCode::NOT_FOUND,
-                    answer::STATUS_SENTENCE,
-                    "Resource not found.",
-                );
-            }
+            }) => return no_resource(),
             Err(fault) => return faults::store(&fault),
         };
         match object.map(|object| serde_json::to_string(&object)) {
@@ -74,40 +68,27 @@ impl PuppetDoor {
             Ok(known) => known,
             Err(fault) => return faults::store(&fault),
         };
-        match (desired, known) {
-            (
-                _,
-                Known {
-                    certificate: None,
-                    request: None,
-                },
-            ) => answer::with(
+        // Certificates that are no longer shown can still be revoked.
+        let certified = match known.certificate {
+            Some(_) => Ok(true),
+            None => self.authority().has_certificates(self.issuer(), name).await,
+        };
+        let certified = match certified {
+            Ok(certified) => certified,
+            Err(fault) => return faults::store(&fault),
+        };
+        match (desired, certified, known.request) {
+            (_, false, None) => answer::with(
                 StatusCode::NOT_FOUND,
                 answer::STATUS_SENTENCE,
                 "Invalid certificate subject.",
             ),
-            (
-                Desired::Revoked,
-                Known {
-                    certificate: None, ..
-                },
-            ) => answer::conflict(faults::without_certificate(name)),
-            (
-                Desired::Revoked,
-                Known {
-                    certificate: Some(_),
-                    ..
-                },
-            ) => self.revoke(name, &actor).await,
-            (Desired::Signed { .. }, Known { request: None, .. }) => {
-                answer::conflict(without_request(name))
+            (Desired::Revoked, false, Some(_)) => {
+                answer::conflict(faults::without_certificate(name))
             }
-            (
-                Desired::Signed { lifetime },
-                Known {
-                    request: Some(_), ..
-                },
-            ) => {
+            (Desired::Revoked, true, _) => self.revoke(name, &actor).await,
+            (Desired::Signed { .. }, true, None) => answer::conflict(without_request(name)),
+            (Desired::Signed { lifetime }, _, Some(_)) => {
                 let act = Act {
                     lifetime,
                     ..Self::act(name, actor, "")
@@ -118,6 +99,28 @@ impl PuppetDoor {
                     Err(fault) => faults::act(&fault),
                 }
             }
+        }
+    }
+
+    /// Takes a name off the books: its certificates are no longer shown, its request is forgotten, and it may enrol
+    /// again. Nothing is revoked.
+    pub(super) async fn delete_status(
+        &self,
+        name: &str,
+        actor: Requester,
+        headers: &HeaderMap,
+    ) -> Response {
+        if media_type(headers).is_none() {
+            return not_acceptable();
+        }
+        match self
+            .authority()
+            .retire(self.issuer(), name, &Self::DOOR, &actor)
+            .await
+        {
+            Ok(Retired::Something) => answer::no_content(),
+            Ok(Retired::Nothing) => no_resource(),
+            Err(fault) => faults::broken(&fault),
         }
     }
 
@@ -137,11 +140,9 @@ impl PuppetDoor {
     }
 
     async fn revoke(&self, name: &str, actor: &Requester) -> Response {
-        // Puppet Server gives this reason always, and clients compare lists.
-        let reason = RevocationReason::KeyCompromise;
         match self
             .authority()
-            .revoke_name(self.issuer(), name, reason, actor)
+            .revoke_name(self.issuer(), name, REASON, actor)
             .await
         {
             Ok(count) => {
@@ -235,6 +236,11 @@ fn without_request(name: &str) -> String {
     format!("Cannot sign certificate for host {name} without a certificate request")
 }
 
+fn no_resource() -> Response {
+    let status = StatusCode::NOT_FOUND;
+    answer::with(status, answer::STATUS_SENTENCE, "Resource not found.")
+}
+
 pub(super) fn not_acceptable() -> Response {
     let status = StatusCode::NOT_ACCEPTABLE;
     answer::with(
@@ -246,6 +252,9 @@ pub(super) fn not_acceptable() -> Response {
 
 pub(super) const MAX_BODY: usize = 16 * 1024; // two short members
 const MAX_TRIES: usize = 4;
+
+/// Puppet Server gives this reason always, and clients compare lists.
+pub(super) const REASON: RevocationReason = RevocationReason::KeyCompromise;
 
 #[cfg(test)]
 mod tests {

@@ -95,12 +95,16 @@ pub(super) fn without_certificate(certname: &str) -> String {
 pub(super) fn broken(fault: &Broken) -> Response {
     match fault {
         Broken::Store(fault) => store(fault),
-        Broken::Sign(SignFault::Overloaded { .. }) | Broken::Contended | Broken::ShuttingDown => {
+        Broken::Sign(SignFault::Overloaded { .. })
+        | Broken::Contended
+        | Broken::Busy
+        | Broken::ShuttingDown => {
             warn!(%fault, "not served for now");
             answer::unavailable(&fault.to_string())
         }
         Broken::Sign(_)
         | Broken::Draft(_)
+        | Broken::Defect
         | Broken::Entropy(_)
         | Broken::Encode(_)
         | Broken::StoredRequest { .. } => {
@@ -160,6 +164,8 @@ mod tests {
                 503,
             ),
             (Broken::Contended, 503),
+            (Broken::Busy, 503),
+            (Broken::Defect, 500),
             (Broken::ShuttingDown, 503),
             (Broken::Store(StoreFault::Corrupt { what: "request" }), 500),
             (Broken::Store(failed()), 500),

@@ -8,11 +8,14 @@ mod access;
 mod answer;
 mod caller;
 mod certificate;
+mod certificate_renewal;
 mod certificate_request;
 mod certificate_status;
 mod certificate_statuses;
 mod certname;
+mod clean;
 mod conditional;
+mod expirations;
 mod faults;
 mod negotiation;
 mod path;
@@ -37,6 +40,7 @@ use crate::body;
 use crate::peer::Peer;
 
 pub(crate) use caller::Caller;
+pub use certificate_renewal::Renewals;
 pub use certname::{Certname, CertnameFault};
 
 use path::Route;
@@ -45,6 +49,7 @@ use path::Route;
 #[derive(Clone)]
 pub struct PuppetDoor {
     shared: Arc<Shared>,
+    renewals: Renewals,
 }
 
 struct Shared {
@@ -95,7 +100,14 @@ impl PuppetDoor {
         };
         Ok(Self {
             shared: Arc::new(shared),
+            renewals: Renewals::Refused,
         })
+    }
+
+    /// The same door, where agents may or may not renew their certificates. At first they may not.
+    #[must_use]
+    pub fn with_renewals(self, renewals: Renewals) -> Self {
+        Self { renewals, ..self }
     }
 
     fn authority(&self) -> &Authority {
@@ -190,7 +202,10 @@ impl PuppetDoor {
             (Route::CertificateStatus(name), &Method::PUT) => {
                 self.put_status(name, call.requester(), headers, body).await
             }
-            (Route::CertificateStatus(_), _) => answer::method_not_allowed("GET, PUT"),
+            (Route::CertificateStatus(name), &Method::DELETE) => {
+                self.delete_status(name, call.requester(), headers).await
+            }
+            (Route::CertificateStatus(_), _) => answer::method_not_allowed("GET, PUT, DELETE"),
             (Route::CertificateStatuses, &Method::GET) => {
                 self.get_statuses(uri.query(), headers).await
             }
@@ -198,6 +213,9 @@ impl PuppetDoor {
             (Route::CertificateStatusesWithoutSegment, _) => {
                 answer::bad_request("Missing URL Segment".to_owned())
             }
+            (Route::CertificateRenewal, &Method::POST) => self.renew(call).await,
+            (Route::Expirations, &Method::GET) => self.expirations(),
+            (Route::Clean, &Method::PUT) => self.clean(call.requester(), body).await,
             (Route::Sign, &Method::POST) => self.sign_named(call.requester(), body).await,
             (Route::SignAll, &Method::POST) => self.sign_all(call.requester()).await,
             (Route::Services(service), &Method::GET) => self.services(service).await,
@@ -206,6 +224,9 @@ impl PuppetDoor {
                 Route::Certificate(_)
                 | Route::Crl
                 | Route::CertificateRequest(_)
+                | Route::CertificateRenewal
+                | Route::Expirations
+                | Route::Clean
                 | Route::Sign
                 | Route::SignAll
                 | Route::Services(_)
@@ -222,13 +243,17 @@ fn body_limit(route: Route<'_>, method: &Method) -> Option<usize> {
         (Route::CertificateRequest(_), &Method::PUT) => Some(certificate_request::MAX_REQUEST),
         (Route::CertificateStatus(_), &Method::PUT) => Some(certificate_status::MAX_BODY),
         (Route::Sign, &Method::POST) => Some(sign::MAX_BODY),
+        (Route::Clean, &Method::PUT) => Some(clean::MAX_BODY),
         (
             Route::Certificate(_)
             | Route::CertificateRequest(_)
             | Route::CertificateStatus(_)
             | Route::CertificateStatuses
             | Route::CertificateStatusesWithoutSegment
+            | Route::CertificateRenewal
             | Route::Crl
+            | Route::Clean
+            | Route::Expirations
             | Route::Sign
             | Route::SignAll
             | Route::Services(_)

@@ -13,7 +13,10 @@ pub(super) enum Route<'a> {
     CertificateStatus(&'a str),
     CertificateStatuses,
     CertificateStatusesWithoutSegment,
+    CertificateRenewal,
     Crl,
+    Clean,
+    Expirations,
     Sign,
     SignAll,
     Services(Option<&'a str>),
@@ -83,8 +86,14 @@ pub(super) fn route(path: &str) -> Option<Route<'_>> {
         }
         Some(("certificate_revocation_list", any)) => is_name(any).then_some(Route::Crl),
         Some(("sign", "all")) => Some(Route::SignAll),
-        None if rest == "sign" => Some(Route::Sign),
-        Some(_) | None => None,
+        None => match rest {
+            "sign" => Some(Route::Sign),
+            "clean" => Some(Route::Clean),
+            "expirations" => Some(Route::Expirations),
+            "certificate_renewal" => Some(Route::CertificateRenewal),
+            _ => None,
+        },
+        Some(_) => None,
     }
 }
 
@@ -217,6 +226,15 @@ mod tests {
             ("/puppet-ca/v1/sign", Some(Route::Sign)),
             ("/puppet-ca/v1/sign/all", Some(Route::SignAll)),
             ("/puppet-ca/v1/sign/some", None),
+            ("/puppet-ca/v1/clean", Some(Route::Clean)),
+            ("/puppet-ca/v1/clean/a", None),
+            ("/puppet-ca/v1/expirations", Some(Route::Expirations)),
+            ("/puppet-ca/v1/expirations/", None),
+            (
+                "/puppet-ca/v1/certificate_renewal",
+                Some(Route::CertificateRenewal),
+            ),
+            ("/puppet-ca/v1/certificate_renewal/a", None),
             ("/puppet-ca/v2/certificate/a", None),
             ("/status/v1/services", Some(Route::Services(None))),
             ("/status/v1/services/ca", Some(Route::Services(Some("ca")))),

@@ -129,7 +129,7 @@ fn integer(serial: &Serial) -> Option<Box<RawValue>> {
 }
 
 /// `2026-01-02T03:04:05UTC`, which Ruby's `Time.parse` reads.
-fn date(time: UnixTime) -> String {
+pub(super) fn date(time: UnixTime) -> String {
     let mut text = time.to_string();
     if text.ends_with('Z') {
         text.pop();

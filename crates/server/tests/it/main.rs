@@ -6,6 +6,7 @@ mod enrol;
 mod exchange;
 mod hostile;
 mod kubernetes;
+mod limits;
 mod outage;
 mod parked;
 mod puppet;

@@ -4,13 +4,14 @@ mod access;
 mod administration;
 mod enrolment;
 mod fetching;
+mod lifecycle;
 mod profile;
 
 use axum::Router;
 use countersign_authority::Authority;
 use countersign_pki::{Certificate, pem};
 use countersign_server::Peer;
-use countersign_server::puppet::{PuppetDoor, router};
+use countersign_server::puppet::{PuppetDoor, Renewals, router};
 use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::keys;
 
@@ -27,6 +28,10 @@ struct Fleet {
 
 impl Fleet {
     async fn of(setup: Setup) -> Self {
+        Self::with_renewals(setup, Renewals::Refused).await
+    }
+
+    async fn with_renewals(setup: Setup, renewals: Renewals) -> Self {
         let world = World::start(setup).await;
         let signer = signer_name(PUPPET_AGENT);
         let door = PuppetDoor::new(
@@ -38,7 +43,7 @@ impl Fleet {
         .unwrap();
         let (nobody, admin) = (world.anonymous(), world.puppet_admin().await);
         Self {
-            door: router(door),
+            door: router(door.with_renewals(renewals)),
             nobody,
             admin,
             world,

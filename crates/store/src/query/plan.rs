@@ -96,9 +96,11 @@ fn the_newest_certificate_is_checked_by_name() {
         name: "a".to_owned(),
         serial: None,
     });
-    for index in ["certificates_intended", "certificates_name"] {
-        let step = format!("INDEX {index} (issuer=? AND name=?)");
-        assert!(plan.contains(&step), "{plan}");
+    for step in [
+        "INDEX certificates_intended (issuer=? AND name=?)",
+        "INDEX certificates_name (issuer=? AND name=? AND retired=?)",
+    ] {
+        assert!(plan.contains(step), "{plan}");
     }
     assert!(!plan.contains("TEMP B-TREE"), "{plan}");
     assert!(!plan.contains("SCAN certificates"), "{plan}");
@@ -134,14 +136,33 @@ fn a_serial_is_found_by_its_index() {
 }
 
 #[test]
-fn certificates_of_a_name_are_found_newest_first_without_sorting() {
+fn the_newest_certificate_of_a_name_is_found_without_sorting() {
     let newest = one_plan(|connection| newest_certificate(connection, &issuer(), "a"));
+    assert_eq!(
+        newest,
+        "SEARCH certificates USING INDEX certificates_name (issuer=? AND name=? AND retired=?)"
+    );
+}
+
+/// Retired or not, a name has few: those alone are sorted.
+#[test]
+fn certificates_of_a_name_are_found_by_name() {
     let every = one_plan(|connection| certificates_of(connection, &issuer(), "a", UnixTime(0)));
-    for plan in [newest, every] {
-        assert_eq!(
-            plan,
-            "SEARCH certificates USING INDEX certificates_name (issuer=? AND name=?)"
+    assert_eq!(
+        every,
+        "SEARCH certificates USING INDEX certificates_name (issuer=? AND name=?); USE TEMP B-TREE FOR ORDER BY"
+    );
+}
+
+#[test]
+fn a_page_of_newest_certificates_is_chosen_in_the_index_alone() {
+    for after in [None, Some("a")] {
+        let plan = one_plan(|connection| newest_certificates(connection, &issuer(), after, 100));
+        assert!(
+            plan.contains("SEARCH certificates USING COVERING INDEX certificates_name (issuer=?"),
+            "{plan}"
         );
+        assert!(!plan.contains("FOR GROUP BY"), "{plan}");
     }
 }
 

@@ -486,7 +486,7 @@ pub async fn open_intents_are_listed_oldest_first(ground: &dyn Ground) {
 }
 
 /// Whether a change that relies on this alone is committed.
-async fn holds(store: &dyn Store, precondition: Precondition) -> bool {
+pub(super) async fn holds(store: &dyn Store, precondition: Precondition) -> bool {
     let change = Change {
         preconditions: vec![precondition.clone()],
         ..Change::default()

@@ -17,6 +17,7 @@
 pub mod feed;
 pub mod ledger;
 pub mod requests;
+pub mod retirement;
 pub mod together;
 
 mod sample;
@@ -67,6 +68,13 @@ macro_rules! store_suite {
             certificates_of_a_name_are_listed_newest_first,
             pages_of_newest_certificates_are_ordered_and_complete,
             open_intents_are_listed_oldest_first,
+        }
+        $crate::store_suite! { @in retirement, $ground,
+            a_retired_name_is_free_again,
+            retired_certificates_stay_in_the_ledger,
+            an_open_intent_outlives_a_retirement,
+            a_retirement_is_told_once,
+            an_unrevoked_certificate_is_checked_by_serial,
         }
         $crate::store_suite! { @in feed, $ground,
             changes_come_in_commit_order,

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use countersign_authority::store::RequestFilter;
+use countersign_authority::store::{Change, RequestFilter, Write};
 use countersign_authority::{Revision, Store};
 use countersign_pki::RevocationReason;
 use countersign_store::suite::Sample;
@@ -162,9 +162,18 @@ async fn the_first_schema_opens() {
         store.audit(Revision::default(), 100).await.unwrap().len(),
         3
     );
-    let next = store
-        .commit(countersign_authority::store::Change::default())
-        .await
-        .unwrap();
+    let next = store.commit(Change::default()).await.unwrap();
     assert_eq!(next.revision, Revision(5));
+    let retire = Write::Retire {
+        issuer: issuer.clone(),
+        name: "agent.example.com".to_owned(),
+        at: Sample::time(20),
+    };
+    let change = Change {
+        writes: vec![retire],
+        ..Change::default()
+    };
+    store.commit(change).await.unwrap();
+    let newest = store.newest_certificate(&issuer, "agent.example.com").await;
+    assert!(newest.unwrap().is_none(), "what later schemas added works");
 }

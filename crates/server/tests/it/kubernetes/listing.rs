@@ -1,5 +1,7 @@
 //! Lists, tables and selectors.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use countersign_authority::Submission;
 use countersign_authority::store::StoreFault;
 use countersign_pki::{CheckedCsr, CsrLimits};
@@ -9,7 +11,7 @@ use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::keys;
 use serde_json::{Value, json};
 
-use super::{Api, CSRS, manifest, path_of};
+use super::{Api, CSRS, bytes, manifest, path_of};
 use crate::world::{KUBE_CLIENT, signer_name};
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
@@ -135,21 +137,144 @@ async fn lists_select_by_labels_and_fields() {
     assert_eq!(names(&api.get(&exact).await.ok()).len(), 3);
 }
 
+/// Reads a list to its end as clients do; the names on each page, and the version of each.
+async fn pages(api: &Api, query: &str, accept: &str) -> (Vec<Vec<String>>, Vec<Value>) {
+    let (mut pages, mut versions) = (Vec::new(), Vec::new());
+    let mut rest = String::new();
+    loop {
+        let path = format!("{CSRS}?{query}{rest}");
+        let call = api.call("GET", &path).header("accept", accept);
+        let list = call.send().await.ok();
+        let page: Vec<&str> = match list.get("rows") {
+            Some(rows) => rows
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|row| row["cells"][0].as_str().unwrap())
+                .collect(),
+            None => names(&list),
+        };
+        pages.push(page.into_iter().map(str::to_owned).collect());
+        versions.push(list["metadata"]["resourceVersion"].clone());
+        match list["metadata"]["continue"].as_str() {
+            Some(token) => rest = format!("&continue={token}"),
+            None => return (pages, versions),
+        }
+    }
+}
+
 #[tokio::test]
 async fn long_lists_are_complete_and_sorted() {
     let api = Api::start().await;
     let mut object = manifest("x");
     let mut expected = Vec::new();
-    for number in 0..501 {
+    for number in 0..520 {
         let name = format!("csr-{number}");
         object["metadata"]["name"] = json!(name);
         api.create(&object).await;
         expected.push(name);
     }
     expected.sort_unstable();
-    let list = api.get(&format!("{CSRS}?limit=500")).await.ok();
-    assert_eq!(names(&list), expected);
-    assert_eq!(list["metadata"].get("continue"), None);
+    for unbounded in ["", "limit=0", "limit=-1", "limit=520", "limit=100000"] {
+        let list = api.get(&format!("{CSRS}?{unbounded}")).await.ok();
+        assert_eq!(names(&list), expected, "{unbounded}");
+        assert_eq!(list["metadata"].get("continue"), None, "{unbounded}");
+    }
+    for (query, accept, lengths) in [
+        ("limit=500", "application/json", &[500, 20][..]),
+        ("limit=500", TABLE, &[500, 20]),
+        ("limit=260", TABLE, &[260, 260]),
+        ("limit=519", "application/json", &[519, 1]),
+        (
+            "limit=515&fieldSelector=metadata.name!%3Dcsr-7",
+            "application/json",
+            &[515, 4],
+        ),
+    ] {
+        let (pages, versions) = pages(&api, query, accept).await;
+        let got: Vec<usize> = pages.iter().map(Vec::len).collect();
+        assert_eq!(got, lengths, "{query}");
+        let mut expected = expected.clone();
+        if query.contains("csr-7") {
+            expected.retain(|name| name != "csr-7");
+        }
+        assert_eq!(pages.concat(), expected, "{query}");
+        assert!(versions.iter().all(|version| *version == versions[0]));
+    }
+}
+
+#[tokio::test]
+async fn a_page_goes_on_behind_its_last_name_whatever_happens_meanwhile() {
+    let api = Api::start().await;
+    for name in ["a", "b", "c", "d"] {
+        let mut object = manifest(name);
+        object["metadata"]["labels"] = json!({"odd": (name == "b" || name == "d").to_string()});
+        api.create(&object).await;
+    }
+    let (red, _) = pages(&api, "limit=1&labelSelector=odd%3Dtrue", "application/json").await;
+    assert_eq!(red.concat(), ["b", "d"]);
+
+    let first = api.get(&format!("{CSRS}?limit=2")).await.ok();
+    assert_eq!(names(&first), ["a", "b"]);
+    let token = first["metadata"]["continue"].as_str().unwrap().to_owned();
+    // The last one seen is replaced by another of its name, and one more appears behind it.
+    let path = format!("{CSRS}/b");
+    api.call("DELETE", &path).send().await.ok();
+    api.create(&manifest("b")).await;
+    api.create(&manifest("bb")).await;
+    let next = format!("{CSRS}?limit=2&continue={token}");
+    let second = api.get(&next).await.ok();
+    assert_eq!(names(&second), ["bb", "c"]);
+    assert_eq!(
+        second["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"],
+        "who watches from here on is told of what came between the pages"
+    );
+    api.get(&format!("{next}&resourceVersion=0")).await.ok();
+
+    let form = |text: &str| URL_SAFE_NO_PAD.encode(text);
+    let rows = [
+        (format!("continue={token}&resourceVersion=1"), 400),
+        (
+            format!("continue={token}&resourceVersion=1&resourceVersionMatch=Exact"),
+            422,
+        ),
+        ("limit=many".to_owned(), 400),
+        ("continue=%21".to_owned(), 400),
+        (format!("continue={}", form("{}")), 400),
+        (format!("continue={}", form("not JSON")), 400),
+        (
+            format!(
+                "continue={}",
+                form(r#"{"v":"meta.k8s.io/v0","rv":1,"start":"a"}"#)
+            ),
+            400,
+        ),
+        (
+            format!(
+                "continue={}",
+                form(r#"{"v":"meta.k8s.io/v1","rv":0,"start":"a"}"#)
+            ),
+            400,
+        ),
+        (
+            format!(
+                "continue={}",
+                form(r#"{"v":"meta.k8s.io/v1","rv":99999999,"start":"a"}"#)
+            ),
+            410,
+        ),
+    ];
+    for (query, code) in rows {
+        let reason = match code {
+            400 => "BadRequest",
+            410 => "Expired",
+            _ => "Invalid",
+        };
+        println!("{query}");
+        api.get(&format!("{CSRS}?{query}"))
+            .await
+            .refuses(code, reason);
+    }
 }
 
 #[tokio::test]
@@ -203,6 +328,12 @@ async fn tables_show_what_kubectl_prints() {
             .await
             .ok();
         assert_eq!(table["rows"][0]["object"]["kind"], kind, "{include}");
+        assert_eq!(table["rows"][0]["cells"], cells, "{include}");
+        if include == "Object" {
+            let whole = api.get(&path_of(&created)).await.ok();
+            assert_eq!(table["rows"][0]["object"], whole, "{include}");
+            assert!(bytes(&whole["status"]["certificate"]).starts_with(b"-----BEGIN"));
+        }
     }
     let bad = format!("{CSRS}?includeObject=Half");
     api.call("GET", &bad)

@@ -1,0 +1,362 @@
+//! Evidence that is on this machine: the file of an `autosign` setting, and the policy executable it may be.
+//!
+//! The file is looked at for every request, so that a change takes effect at once. An executable runs without a shell,
+//! in a process group of its own that does not outlive its answer, and never holds up another request.
+
+use std::collections::HashSet;
+use std::fs::{File, Metadata};
+use std::io::{ErrorKind, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use countersign_policy::{Allowlist, AutosignFile, Execution};
+use rustix::fs::{Access, access};
+use rustix::process::{Pid, Signal, geteuid, kill_process_group};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{Child, Command};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tracing::{debug, error, warn};
+
+use crate::model::Door;
+
+/// What this machine can tell.
+#[derive(Debug)]
+pub(crate) struct LocalEvidence {
+    places: Semaphore,
+    deadline: Duration,
+    read: Arc<Mutex<Option<ReadList>>>,
+    deciding: Mutex<HashSet<(Door, String)>>,
+}
+
+/// The list read last, for as long as its file stays the same.
+#[derive(Debug)]
+struct ReadList {
+    path: PathBuf,
+    stamp: [i64; 7],
+    list: Arc<Allowlist>,
+}
+
+impl LocalEvidence {
+    pub(crate) fn new(deadline_seconds: u64, at_once: usize) -> Self {
+        Self {
+            places: Semaphore::new(at_once.max(1)),
+            deadline: Duration::from_secs(deadline_seconds),
+            read: Arc::default(),
+            deciding: Mutex::default(),
+        }
+    }
+
+    /// Takes a name while evidence for it is being asked: the same request is judged once. `None`: it is taken.
+    pub(crate) fn claim(&self, door: &Door, key: &str) -> Option<Claim<'_>> {
+        let name = (door.clone(), key.to_owned());
+        let mut deciding = self.deciding.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_free = deciding.insert(name.clone());
+        drop(deciding);
+        // Made only if it is ours: dropping a claim gives the name back.
+        is_free.then(|| Claim {
+            evidence: self,
+            name,
+        })
+    }
+
+    /// What is at `path` now.
+    pub(crate) async fn file(&self, path: &Path) -> AutosignFile {
+        let shown = path.display().to_string();
+        let (path, read) = (path.to_owned(), Arc::clone(&self.read));
+        let looking = tokio::task::spawn_blocking(move || look(&path, &read));
+        match tokio::time::timeout(LOOK, looking).await {
+            Ok(Ok(file)) => file,
+            Ok(Err(_)) => AutosignFile::Unusable(format!("{shown} could not be looked at")),
+            Err(_) => {
+                error!(path = shown, "the autosign file's disk does not answer");
+                AutosignFile::Unusable(format!("the disk of {shown} does not answer"))
+            }
+        }
+    }
+
+    /// Runs a policy executable: the name is its only argument, the request its only input. Status 0 approves; every
+    /// other end declines. `Err`: it was not run, because too many others are.
+    pub(crate) async fn execute(
+        &self,
+        path: &Path,
+        name: &str,
+        request_pem: String,
+    ) -> Result<Execution, Busy> {
+        let waited = tokio::time::timeout(self.deadline, self.places.acquire()).await;
+        let Ok(Ok(_place)) = waited else {
+            return Err(Busy);
+        };
+        match tokio::time::timeout(self.deadline, run(path, name, request_pem)).await {
+            Ok(execution) => Ok(execution),
+            // The future is gone, and with it the process group.
+            Err(_) => {
+                let seconds = self.deadline.as_secs();
+                Ok(Execution::Declined(format!(
+                    "did not end within {seconds} s"
+                )))
+            }
+        }
+    }
+}
+
+/// No place came free in time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Busy;
+
+/// Holds a name while its evidence is asked.
+pub(crate) struct Claim<'a> {
+    evidence: &'a LocalEvidence,
+    name: (Door, String),
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let mut deciding = self
+            .evidence
+            .deciding
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        deciding.remove(&self.name);
+    }
+}
+
+fn look(path: &Path, read: &Mutex<Option<ReadList>>) -> AutosignFile {
+    match examine(path, read) {
+        Ok(file) => file,
+        Err(why) => {
+            error!(path = %path.display(), why, "the autosign file is not used");
+            AutosignFile::Unusable(why)
+        }
+    }
+}
+
+fn examine(path: &Path, read: &Mutex<Option<ReadList>>) -> Result<AutosignFile, String> {
+    let shown = path.display();
+    let real = match path.canonicalize() {
+        Ok(real) => real,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(AutosignFile::Missing),
+        Err(error) => return Err(format!("{shown} cannot be looked at: {error}")),
+    };
+    trusted(&real)?;
+    let cannot = |error: std::io::Error| format!("{shown} cannot be read: {error}");
+    if access(&real, Access::EXEC_OK).is_ok() {
+        return Ok(AutosignFile::Executable);
+    }
+    let file = File::open(&real).map_err(cannot)?;
+    let facts = file.metadata().map_err(cannot)?;
+    let stamp = stamp(&facts);
+    if let Some(known) = lock(read)
+        .as_ref()
+        .filter(|known| known.path == real && known.stamp == stamp)
+    {
+        return Ok(AutosignFile::List(Arc::clone(&known.list)));
+    }
+    let mut text = String::new();
+    file.take(MAX_LIST.saturating_add(1))
+        .read_to_string(&mut text)
+        .map_err(cannot)?;
+    if u64::try_from(text.len()).is_ok_and(|length| length > MAX_LIST) {
+        return Err(format!("{shown} is longer than {MAX_LIST} bytes"));
+    }
+    if text.starts_with("#!") {
+        return Err(format!(
+            "{shown} looks like a program, but the server may not execute it: run chmod +x"
+        ));
+    }
+    let (list, bad) = Allowlist::parse(&text);
+    for line in bad {
+        error!(path = %shown, %line, "invalid pattern");
+    }
+    let list = Arc::new(list);
+    // A file that is just being written may change again without a trace in its times.
+    let is_settled = facts
+        .modified()
+        .ok()
+        .and_then(|at| at.elapsed().ok())
+        .is_some_and(|age| age > SETTLED);
+    *lock(read) = is_settled.then(|| ReadList {
+        path: real,
+        stamp,
+        list: Arc::clone(&list),
+    });
+    Ok(AutosignFile::List(list))
+}
+
+/// Refuses a file that others than root and the server's user can change: by writing it, or by replacing it or a folder
+/// on the way to it.
+fn trusted(real: &Path) -> Result<(), String> {
+    let shown = real.display();
+    let own = geteuid().as_raw();
+    for (place, part) in real.ancestors().enumerate() {
+        let facts = part
+            .symlink_metadata()
+            .map_err(|error| format!("{shown} cannot be looked at: {error}"))?;
+        if place == 0 && !facts.is_file() {
+            return Err(format!("{shown} is not a file"));
+        }
+        let is_ours = facts.uid() == 0 || facts.uid() == own;
+        // In a folder like /tmp everybody may write, and nobody may replace what is not theirs.
+        let is_sticky = place > 0 && facts.mode() & STICKY != 0;
+        if !is_ours || (facts.mode() & WRITABLE_BY_OTHERS != 0 && !is_sticky) {
+            let part = part.display();
+            return Err(format!(
+                "others than root and the server's user may write {part}: give it to one of them and run chmod go-w {part}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn lock(read: &Mutex<Option<ReadList>>) -> MutexGuard<'_, Option<ReadList>> {
+    read.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Changes whenever a file is written or replaced.
+fn stamp(facts: &Metadata) -> [i64; 7] {
+    let [device, inode, length] =
+        [facts.dev(), facts.ino(), facts.len()].map(|n| i64::from_ne_bytes(n.to_ne_bytes()));
+    let (written, changed) = (
+        (facts.mtime(), facts.mtime_nsec()),
+        (facts.ctime(), facts.ctime_nsec()),
+    );
+    [
+        device, inode, length, written.0, written.1, changed.0, changed.1,
+    ]
+}
+
+async fn run(path: &Path, name: &str, request_pem: String) -> Execution {
+    // What was looked at a moment ago is looked at again: the name may lead elsewhere now.
+    let real = match path.canonicalize() {
+        Ok(real) => real,
+        Err(error) => return Execution::Declined(format!("cannot be found any more: {error}")),
+    };
+    if let Err(why) = trusted(&real) {
+        return Execution::Declined(format!("is not trusted: {why}"));
+    }
+    let mut command = Command::new(&real);
+    command
+        .arg(name)
+        .env_clear()
+        .envs(ENVIRONMENT)
+        .process_group(0);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = loop {
+        match command.spawn() {
+            Ok(child) => break Group::new(child),
+            // Somebody is just writing it; the deadline ends the waiting.
+            Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => {
+                tokio::time::sleep(BUSY_PAUSE).await;
+            }
+            Err(error) => {
+                warn!(path = %path.display(), %error, "the policy executable cannot be started");
+                return Execution::Declined(format!("cannot be started: {error}"));
+            }
+        }
+    };
+    if let Some(mut stdin) = child.leader.stdin.take() {
+        // It may end without reading: a broken pipe is its right.
+        tokio::spawn(async move { stdin.write_all(request_pem.as_bytes()).await });
+    }
+    let mut said = JoinSet::new();
+    said.spawn(collect("stdout", child.leader.stdout.take()));
+    said.spawn(collect("stderr", child.leader.stderr.take()));
+    let status = child.leader.wait().await;
+    // What it left behind ends with the group. A daemon that left the group may hold the pipes open: nobody waits for it.
+    drop(child);
+    let listen = async {
+        while let Some(Ok((stream, text))) = said.join_next().await {
+            if !text.is_empty() {
+                debug!(path = %path.display(), name, stream, text, "the policy executable said");
+            }
+        }
+    };
+    let _heard_enough = tokio::time::timeout(LAST_WORDS, listen).await;
+    match status {
+        Ok(status) if status.success() => Execution::Approved,
+        Ok(status) => Execution::Declined(ending(status)),
+        Err(error) => Execution::Declined(format!("cannot be waited for: {error}")),
+    }
+}
+
+fn ending(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("ended with status {code}"),
+        (None, Some(signal)) => format!("was ended by signal {signal}"),
+        (None, None) => "ended in an unknown way".to_owned(),
+    }
+}
+
+/// The first of what a stream says; the rest is read and forgotten.
+async fn collect(
+    name: &'static str,
+    stream: Option<impl AsyncRead + Unpin>,
+) -> (&'static str, String) {
+    let Some(mut stream) = stream else {
+        return (name, String::new());
+    };
+    let (mut kept, mut buffer) = (Vec::new(), [0u8; 1024]);
+    while let Ok(count @ 1..) = stream.read(&mut buffer).await {
+        let room = MAX_OUTPUT.saturating_sub(kept.len());
+        kept.extend_from_slice(buffer.get(..count.min(room)).unwrap_or_default());
+    }
+    (name, String::from_utf8_lossy(&kept).into_owned())
+}
+
+/// A child and everything it started; killed when it goes out of scope.
+struct Group {
+    leader: Child,
+    id: Option<Pid>,
+}
+
+impl Group {
+    fn new(leader: Child) -> Self {
+        let id = leader
+            .id()
+            .and_then(|id| i32::try_from(id).ok())
+            .and_then(Pid::from_raw);
+        Self { leader, id }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Right after the leader has ended, or instead: what it left behind in its group ends with it.
+        if let Some(group) = self.id {
+            let _gone_already = kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
+/// How long a look at the file may take; more, and its disk is not there.
+const LOOK: Duration = Duration::from_secs(5);
+/// How long an executable's last words are waited for, once it has ended.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+/// A file that was not written for so long shows in its times when it is.
+const SETTLED: Duration = Duration::from_secs(2);
+const STICKY: u32 = 0o1000;
+/// Before an executable that is being written is tried again.
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
+/// Group and others.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+/// Ten thousand names.
+const MAX_LIST: u64 = 1024 * 1024;
+/// For the log; nobody needs more of a policy's chatter.
+const MAX_OUTPUT: usize = 4096;
+
+/// All that an executable sees of ours: enough for a script, and for one in Ruby that requires Puppet's own code.
+const ENVIRONMENT: [(&str, &str); 3] = [
+    (
+        "PATH",
+        "/opt/puppetlabs/puppet/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    ),
+    ("LC_ALL", "C.UTF-8"),
+    ("RUBYLIB", "/opt/puppetlabs/puppet/lib/ruby/vendor_ruby"),
+];

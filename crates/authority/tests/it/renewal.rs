@@ -1,0 +1,289 @@
+//! Holders renew their certificates.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use countersign_authority::profile::{Authorization, OtherNames, PuppetSettings};
+use countersign_authority::store::{RequestFilter, Store};
+use countersign_authority::{
+    Authority, IssuerId, KeyStore, Profile, RenewFault, RequestState, SignFault, Signature,
+};
+use countersign_keys::FileKeys;
+use countersign_pki::{
+    Certificate, CheckedCsr, CsrLimits, RevocationReason, Serial, SignatureAlgorithm, UnixTime, oid,
+};
+use countersign_policy::Effect;
+use countersign_testkit::csr::CsrBuilder;
+use futures_util::future::BoxFuture;
+use tokio::sync::Semaphore;
+
+use crate::world::{self, START, TestClock, World, act, agent_signer, issuer_id, submission};
+
+const DAY: u64 = 86_400;
+const LIFETIME: u64 = 90 * DAY;
+
+async fn issue(authority: &Authority, csr: &CsrBuilder, name: &str) -> Certificate {
+    let der = csr.sign(countersign_testkit::keys::p256_a());
+    let csr = CheckedCsr::check(&der, &CsrLimits::STANDARD).unwrap();
+    let submitted = authority.submit(world::with_csr(name, csr)).await.unwrap();
+    Certificate::parse(submitted.issued.unwrap().der()).unwrap()
+}
+
+async fn renew(
+    authority: &Authority,
+    serial: Serial,
+    lifetime: u64,
+) -> Result<Certificate, RenewFault> {
+    let renewed = authority
+        .renew(&issuer_id(), &serial, lifetime, &act("x").actor)
+        .await?;
+    Ok(Certificate::parse(renewed.der()).unwrap())
+}
+
+/// An authority on a folder whose agents' profile has these settings.
+async fn with_profile(
+    folder: &std::path::Path,
+    clock: Arc<TestClock>,
+    profile: Profile,
+) -> Authority {
+    let (store, keys) = (world::store(folder), world::keys(folder));
+    let profiles = vec![(agent_signer(), profile, true)];
+    let policy = world::policy(true);
+    world::authority_with(
+        folder,
+        Arc::new(store),
+        Arc::new(keys),
+        clock,
+        policy,
+        profiles,
+    )
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn renewal_repeats_or_narrows() {
+    let folder = tempfile::tempdir().unwrap();
+    world::prepare(folder.path()).await;
+    let clock = TestClock::new();
+    let generous = PuppetSettings {
+        lifetime: 30 * DAY,
+        alt_names: OtherNames::DnsAndIp,
+        authorization: Authorization::Copied,
+    };
+    let profile = Profile::puppet_agent(generous);
+    let authority = with_profile(folder.path(), clock.clone(), profile.clone()).await;
+    let role = oid::puppet_oid("pp_auth_role").unwrap();
+    let csr = CsrBuilder::new("web01")
+        .dns("www.example.com")
+        .extension(&role, "compiler");
+    let first = issue(&authority, &csr, "web01").await;
+    clock.advance(1000);
+
+    for lifetime in [LIFETIME, DAY] {
+        let renewed = renew(&authority, first.serial(), lifetime).await.unwrap();
+        assert_ne!(renewed.serial(), first.serial());
+        assert_eq!(renewed.subject().der(), first.subject().der());
+        assert_eq!(renewed.spki_der(), first.spki_der());
+        assert_eq!(renewed.extensions(), first.extensions());
+        let now = UnixTime(START).plus_seconds(1000);
+        let end = now.plus_seconds(lifetime.min(30 * DAY));
+        assert_eq!(renewed.not_after(), end, "never longer than approved");
+        let again = renew(&authority, renewed.serial(), LIFETIME).await.unwrap();
+        assert_eq!(again.not_after(), end, "nor by renewing what was renewed");
+    }
+    drop(authority);
+
+    // The signer grants less than before: what it would refuse today is not repeated.
+    let strict = Profile::puppet_agent(world::settings());
+    let authority = with_profile(folder.path(), clock.clone(), strict).await;
+    let refused = renew(&authority, first.serial(), LIFETIME).await;
+    assert!(
+        matches!(refused, Err(RenewFault::Unsignable { .. })),
+        "{refused:?}"
+    );
+    drop(authority);
+
+    // The signer grants more than before: that is for new requests.
+    let admin = Profile::puppet_admin(generous);
+    let authority = with_profile(folder.path(), clock.clone(), admin).await;
+    let refused = renew(&authority, first.serial(), LIFETIME).await;
+    assert!(
+        matches!(refused, Err(RenewFault::Wider { .. })),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_is_on_record_with_its_decision() {
+    let world = World::new(true).await;
+    let first = issue(&world.authority, &CsrBuilder::new("web01"), "web01").await;
+    let renewed = renew(&world.authority, first.serial(), LIFETIME)
+        .await
+        .unwrap();
+    let entry = world
+        .authority
+        .newest_certificate(&issuer_id(), "web01")
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(entry.serial, renewed.serial());
+    assert_eq!(entry.explanation.effect, Effect::Approve);
+    let said = entry.explanation.to_string();
+    let expected = format!(
+        "approved by rule renewal (repeats certificate {})",
+        first.serial()
+    );
+    assert_eq!(said, expected);
+    let record = world
+        .authority
+        .request(entry.request)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(record.state, RequestState::Issued);
+    assert_eq!(record.explanation, entry.explanation);
+    assert_eq!(record.certificate, Some((issuer_id(), renewed.serial())));
+    assert!(!record.live);
+    assert!(!world.authority.is_revoked(&issuer_id(), &first.serial()));
+
+    // All three fall with their name.
+    renew(&world.authority, first.serial(), LIFETIME)
+        .await
+        .unwrap();
+    let (reason, actor) = (RevocationReason::KeyCompromise, act("x").actor);
+    let revoked = world
+        .authority
+        .revoke_name(&issuer_id(), "web01", reason, &actor)
+        .await
+        .unwrap();
+    assert_eq!(revoked, 3);
+    for serial in [first.serial(), renewed.serial()] {
+        let refused = renew(&world.authority, serial, LIFETIME).await;
+        assert!(
+            matches!(refused, Err(RenewFault::Revoked { .. })),
+            "{refused:?}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_ended_or_is_unknown_is_not_renewed() {
+    let world = World::new(true).await;
+    let first = issue(&world.authority, &CsrBuilder::new("web01"), "web01").await;
+    let unknown = renew(&world.authority, Serial::random_from([9; 16]), DAY).await;
+    assert!(
+        matches!(unknown, Err(RenewFault::Unknown { .. })),
+        "{unknown:?}"
+    );
+    world
+        .clock
+        .advance(first.not_after().seconds_since(world.authority.now()) + 1);
+    let ended = renew(&world.authority, first.serial(), DAY).await;
+    assert!(matches!(ended, Err(RenewFault::Ended { .. })), "{ended:?}");
+}
+
+/// Keys that hold one signature back, or refuse it.
+struct Gate {
+    keys: FileKeys,
+    holds_next: AtomicBool,
+    fails_next: AtomicBool,
+    reached: Semaphore,
+    opened: Semaphore,
+}
+
+impl KeyStore for Gate {
+    fn algorithm(&self, issuer: &IssuerId) -> Result<SignatureAlgorithm, SignFault> {
+        self.keys.algorithm(issuer)
+    }
+
+    fn public_key(&self, issuer: &IssuerId) -> Result<Vec<u8>, SignFault> {
+        self.keys.public_key(issuer)
+    }
+
+    fn sign(
+        &self,
+        issuer: &IssuerId,
+        message: Vec<u8>,
+    ) -> BoxFuture<'_, Result<Signature, SignFault>> {
+        let issuer = issuer.clone();
+        Box::pin(async move {
+            if self.holds_next.swap(false, Ordering::SeqCst) {
+                self.reached.add_permits(1);
+                self.opened.acquire().await.unwrap().forget();
+            }
+            if self.fails_next.swap(false, Ordering::SeqCst) {
+                return Err(SignFault::Failed { issuer });
+            }
+            self.keys.sign(&issuer, message).await
+        })
+    }
+
+    fn verify_each(&self, issuer: &IssuerId) -> bool {
+        self.keys.verify_each(issuer)
+    }
+}
+
+/// An authority with one certificate, whose next signature may be held back.
+async fn gated(folder: &std::path::Path) -> (Authority, Arc<Gate>, Arc<dyn Store>, Serial) {
+    world::prepare(folder).await;
+    let store: Arc<dyn Store> = Arc::new(world::store(folder));
+    let gate = Arc::new(Gate {
+        keys: world::keys(folder),
+        holds_next: AtomicBool::new(false),
+        fails_next: AtomicBool::new(false),
+        reached: Semaphore::new(0),
+        opened: Semaphore::new(0),
+    });
+    let (keys, clock) = (gate.clone(), TestClock::new());
+    let authority = world::authority(folder, store.clone(), keys, clock, true).await;
+    let submitted = authority.submit(submission("web01")).await.unwrap();
+    let serial = submitted.issued.unwrap().intent().serial;
+    (authority, gate, store, serial)
+}
+
+/// Nothing came of a renewal: no certificate, no intent, a record that says so.
+async fn assert_came_to_nothing(store: &dyn Store) {
+    assert!(store.open_intents().await.unwrap().is_empty());
+    let all = store.certificates_of(&issuer_id(), "web01", UnixTime(0));
+    assert_eq!(all.await.unwrap().len(), 1);
+    let records = store.requests(RequestFilter::default()).await.unwrap();
+    let states: Vec<RequestState> = records.iter().map(|record| record.state).collect();
+    assert_eq!(states, [RequestState::Issued, RequestState::Failed]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn revoked_stays_out_also_when_its_renewal_has_begun() {
+    let folder = tempfile::tempdir().unwrap();
+    let (authority, gate, store, serial) = gated(folder.path()).await;
+    gate.holds_next.store(true, Ordering::SeqCst);
+    let renewing = tokio::spawn({
+        let authority = authority.clone();
+        async move { renew(&authority, serial, LIFETIME).await }
+    });
+    gate.reached.acquire().await.unwrap().forget();
+    let (reason, actor) = (RevocationReason::KeyCompromise, act("x").actor);
+    authority
+        .revoke_name(&issuer_id(), "web01", reason, &actor)
+        .await
+        .unwrap();
+    gate.opened.add_permits(1);
+    let refused = renewing.await.unwrap();
+    assert!(
+        matches!(refused, Err(RenewFault::Revoked { .. })),
+        "{refused:?}"
+    );
+    assert_came_to_nothing(&*store).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_that_failed_is_not_taken_up_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (authority, gate, store, serial) = gated(folder.path()).await;
+    gate.fails_next.store(true, Ordering::SeqCst);
+    let failed = renew(&authority, serial, LIFETIME).await;
+    assert!(matches!(failed, Err(RenewFault::Broken(_))), "{failed:?}");
+    assert_eq!(store.open_intents().await.unwrap().len(), 1);
+    assert_eq!(authority.recover().await.unwrap(), 0);
+    assert_came_to_nothing(&*store).await;
+    renew(&authority, serial, LIFETIME).await.unwrap();
+}
