@@ -1,4 +1,4 @@
-//! Debian's Puppet agent and `openssl`, unpacked into the cache folder and never installed.
+//! Debian's Puppet agent, `puppetserver ca` and `openssl`, unpacked into the cache folder and never installed.
 //!
 //! apt reads the machine's own sources but keeps lists, archives, state and locks in a scratch folder,
 //! against an empty package database: no root needed, the machine's packages do not change, and the
@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::cache::Builder;
 use crate::invocation::{on_path, quietly};
 
-/// Fetches and unpacks, unless it was done. The part has `bin/puppet` and `bin/openssl`.
+/// Fetches and unpacks, unless it was done. The part has `bin/puppet`, `bin/puppetserver-ca` and `bin/openssl`.
 pub(crate) fn ensure(builder: &Builder<'_>) -> Result<PathBuf> {
     builder.ensure(PART, RECIPE, |part, scratch| {
         for program in ["apt-get", "dpkg-deb"] {
@@ -128,14 +128,19 @@ root=${{bin%/bin}}/root
 export LD_LIBRARY_PATH="$root/usr/lib/{triplet}:$root/lib/{triplet}"
 "#
     );
-    let puppet = format!(
+    let ruby = format!(
         r#"lib="$root/usr/lib"
 export RUBYLIB="$lib/ruby/vendor_ruby:$lib/{triplet}/ruby/vendor_ruby/{ruby}:$lib/ruby/{ruby}:$lib/{triplet}/ruby/{ruby}"
 export GEM_HOME="$lib/ruby/gems/{ruby}"
 export GEM_PATH="$root/usr/share/rubygems-integration/all:$GEM_HOME"
 export PATH="$root/usr/bin:$PATH"
 unset RUBYOPT BUNDLE_GEMFILE
-exec "$root/usr/bin/ruby" "$root/usr/bin/puppet" "$@"
+"#
+    );
+    let puppet = format!("{ruby}exec \"$root/usr/bin/ruby\" \"$root/usr/bin/puppet\" \"$@\"\n");
+    // What `puppetserver ca` runs, without the Java server around it.
+    let ca = format!(
+        r#"{ruby}exec "$root/usr/bin/ruby" -e 'require "puppetserver/ca/cli"; exit Puppetserver::Ca::Cli.run(ARGV)' -- "$@"
 "#
     );
     let openssl = format!(
@@ -145,7 +150,11 @@ exec "$root/usr/bin/openssl" "$@"
 "#
     );
     fs::create_dir(part.join("bin"))?;
-    for (name, body) in [("puppet", puppet), ("openssl", openssl)] {
+    for (name, body) in [
+        ("puppet", puppet),
+        ("puppetserver-ca", ca),
+        ("openssl", openssl),
+    ] {
         let path = part.join("bin").join(name);
         fs::write(&path, format!("{head}{body}"))?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
@@ -174,6 +183,12 @@ fn check(part: &Path, scratch: &Path) -> Result<()> {
     ensure!(
         help.contains("bootstrap"),
         "`puppet ssl --help` does not name bootstrap"
+    );
+    let version = quietly(Command::new(part.join("bin/puppetserver-ca")).arg("--version"))?;
+    ensure!(
+        version.starts_with(CA_VERSION),
+        "the tests want `puppetserver ca` {CA_VERSION}x (Debian 12), apt offered {}",
+        version.trim()
     );
     let version = quietly(Command::new(part.join("bin/openssl")).arg("version"))?;
     ensure!(
@@ -244,11 +259,12 @@ fn left_out(package: &str) -> bool {
 }
 
 const PART: &str = "debian";
-const PACKAGES: &[&str] = &["puppet-agent", "openssl"];
+const PACKAGES: &[&str] = &["puppet-agent", "ruby-puppetserver-ca-cli", "openssl"];
 const PUPPET_VERSION: &str = "7.23.";
+const CA_VERSION: &str = "2.4.";
 
 /// Counts up when this file changes what it makes.
-const RECIPE: &str = "debian: puppet-agent 7.23, openssl 3; layout 1\n";
+const RECIPE: &str = "debian: puppet-agent 7.23, puppetserver-ca 2.4, openssl 3; layout 2\n";
 
 #[cfg(test)]
 mod tests {

@@ -63,6 +63,10 @@ impl Counterparts {
         Some(self.debian.as_ref().ok()?.join("bin/puppet"))
     }
 
+    pub(crate) fn puppetserver_ca(&self) -> Option<PathBuf> {
+        Some(self.debian.as_ref().ok()?.join("bin/puppetserver-ca"))
+    }
+
     /// The machine's own, else Debian's from the cache folder.
     pub(crate) fn openssl(&self) -> Option<PathBuf> {
         invocation::on_path("openssl")

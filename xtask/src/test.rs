@@ -74,8 +74,12 @@ fn run_tests(options: &Options, counterparts: &Counterparts) -> Result<Tally> {
         .args(["test", "--workspace", "--no-fail-fast"])
         .env("COUNTERSIGN_TEST_KILLS", options.kills.to_string())
         .stdout(Stdio::piped());
-    let programs: [(&str, Option<PathBuf>); 3] = [
+    let programs: [(&str, Option<PathBuf>); 4] = [
         ("COUNTERSIGN_TEST_PUPPET", counterparts.puppet()),
+        (
+            "COUNTERSIGN_TEST_PUPPETSERVER_CA",
+            counterparts.puppetserver_ca(),
+        ),
         ("COUNTERSIGN_TEST_OPENSSL", counterparts.openssl()),
         ("COUNTERSIGN_TEST_KUBECTL", counterparts.kubectl()),
     ];

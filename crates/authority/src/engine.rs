@@ -1,7 +1,7 @@
 //! The authority: what it is made of, how it starts, what it answers.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -93,6 +93,8 @@ pub(crate) struct Core {
     pub(crate) patience: Mutex<BTreeMap<IssuerId, Patience>>,
     in_flight: Mutex<HashSet<(IssuerId, Serial)>>,
     signatures: AtomicU64,
+    /// Counts requests, so that those of one second keep their order.
+    sequence: AtomicU32,
 }
 
 impl Authority {
@@ -132,6 +134,7 @@ impl Authority {
             patience: Mutex::new(BTreeMap::new()),
             in_flight: Mutex::new(HashSet::new()),
             signatures: AtomicU64::new(0),
+            sequence: AtomicU32::new(0),
         });
         core.load_revocations().await?;
         let authority = Self { core };
@@ -265,9 +268,10 @@ impl Core {
     }
 
     pub(crate) fn new_request_id(&self, now: UnixTime) -> Result<RequestId, Broken> {
-        let mut random = [0u8; 10];
+        let mut random = [0u8; 6];
         self.entropy.fill(&mut random)?;
-        Ok(RequestId::new(now, random))
+        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
+        Ok(RequestId::in_sequence(now, sequence, random))
     }
 
     pub(crate) fn new_serial(&self) -> Result<Serial, Broken> {

@@ -13,6 +13,8 @@ use std::path::PathBuf;
 pub enum Counterpart {
     /// Debian's Puppet agent 7.23.
     Puppet,
+    /// Debian's `puppetserver ca` 2.4, the command alone.
+    PuppetserverCa,
     /// kubectl 1.36.
     Kubectl,
     /// The OpenSSL 3 command line.
@@ -63,7 +65,7 @@ impl Counterpart {
             Self::Openssl => env::split_paths(&variable("PATH")?)
                 .map(|folder| folder.join(self.name()))
                 .find(|path| path.is_file()),
-            Self::Puppet | Self::Kubectl => None,
+            Self::Puppet | Self::PuppetserverCa | Self::Kubectl => None,
         }
     }
 
@@ -75,6 +77,7 @@ impl Counterpart {
             .or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")))?;
         Some(base.join("countersign").join(match self {
             Self::Puppet => "debian/bin/puppet",
+            Self::PuppetserverCa => "debian/bin/puppetserver-ca",
             Self::Openssl => "debian/bin/openssl",
             Self::Kubectl => "kubectl/kubectl",
         }))
@@ -83,6 +86,7 @@ impl Counterpart {
     fn name(self) -> &'static str {
         match self {
             Self::Puppet => "puppet",
+            Self::PuppetserverCa => "puppetserver-ca",
             Self::Kubectl => "kubectl",
             Self::Openssl => "openssl",
         }
@@ -91,6 +95,7 @@ impl Counterpart {
     fn variable(self) -> &'static str {
         match self {
             Self::Puppet => "COUNTERSIGN_TEST_PUPPET",
+            Self::PuppetserverCa => "COUNTERSIGN_TEST_PUPPETSERVER_CA",
             Self::Kubectl => "COUNTERSIGN_TEST_KUBECTL",
             Self::Openssl => "COUNTERSIGN_TEST_OPENSSL",
         }

@@ -16,6 +16,7 @@ mod kubectl;
 mod lifecycle;
 mod limits;
 mod puppet_agent;
+mod puppetserver_ca;
 mod site;
 mod trust_domains;
 mod wire;
