@@ -15,7 +15,7 @@ use crate::faults::{ActFault, Broken};
 use crate::issuance::Intended;
 use crate::model::{AuditEntry, Door, RequestRecord, RequestState, Revision};
 use crate::signing::{DraftFor, commit_broken};
-use crate::store::{Change, CommitFault, Past, Precondition, RequestUpdate, Write};
+use crate::store::{Change, CommitFault, Past, Precondition, RequestFilter, RequestUpdate, Write};
 
 /// A person's act on a request.
 #[derive(Clone, Debug)]
@@ -166,9 +166,28 @@ impl Core {
     }
 
     async fn delete(&self, act: Act) -> Result<RequestRecord, ActFault> {
-        let record = self.find(&act).await?;
+        let denied = RequestFilter {
+            door: Some(act.door.clone()),
+            key: Some(act.key.clone()),
+            states: vec![RequestState::Denied],
+            ..RequestFilter::default()
+        };
+        // A name may be free and a key of it still denied: that is lifted with the rest.
+        let denied = self.store.requests(denied).await.map_err(Broken::from)?;
+        let record = match (self.find(&act).await, denied.first()) {
+            (Err(ActFault::NotFound { .. }), Some(past)) => past.clone(),
+            (found, _) => found?,
+        };
         let audit = vec![act.audit("delete", &record, self.clock.now(), act.reason.clone())];
-        self.commit_act(&act, &record, vec![Write::DeleteRequest(record.id)], audit)
+        let others = denied
+            .iter()
+            .map(|past| past.id)
+            .filter(|id| *id != record.id);
+        let writes = [record.id]
+            .into_iter()
+            .chain(others)
+            .map(Write::DeleteRequest);
+        self.commit_act(&act, &record, writes.collect(), audit)
             .await?;
         Ok(record)
     }

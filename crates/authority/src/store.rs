@@ -1,6 +1,6 @@
 //! The engine's view of storage: one writing call, separate reads.
 
-use countersign_pki::{Serial, UnixTime};
+use countersign_pki::{Fingerprint, Serial, UnixTime};
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
@@ -140,6 +140,15 @@ pub enum Precondition {
         door: Door,
         /// The name.
         key: String,
+    },
+    /// No person has denied this key under that name.
+    NotDenied {
+        /// The door.
+        door: Door,
+        /// The name.
+        key: String,
+        /// SHA-256 of the public key.
+        key_fingerprint: Fingerprint,
     },
     /// The newest ledger entry of a name that is not retired is this one (`None`: there is none), and no
     /// intent for the name is open.

@@ -304,47 +304,58 @@ impl Core {
         looking: Looking,
     ) -> Result<Option<RequestRecord>, SubmitFault> {
         let key = submission.key.clone();
+        let duplicate = |duplicate| SubmitFault::Duplicate {
+            key: key.clone(),
+            duplicate,
+        };
+        let unique = signer.filter(|signer| signer.one_certificate_per_name);
         let live = self.store.request_at(&submission.door, &key, Past::Ignore);
-        if let Some(record) = live.await.map_err(Broken::from)? {
-            if record.state != RequestState::Denied {
-                return Err(SubmitFault::Duplicate {
-                    key,
-                    duplicate: Duplicate::Requested,
-                });
+        let live = live.await.map_err(Broken::from)?;
+        match (&live, unique) {
+            (Some(record), _) if record.state != RequestState::Denied => {
+                return Err(duplicate(Duplicate::Requested));
             }
-            if record.retained {
+            (Some(record), _) if record.retained => {
                 return Err(SubmitFault::Denied { key, id: record.id });
             }
-            // A person's denial holds for the name and key it was given for, whoever asked since.
-            let denied = RequestFilter {
-                door: Some(submission.door.clone()),
-                key: Some(key.clone()),
-                states: vec![RequestState::Denied],
-                ..RequestFilter::default()
-            };
-            let same_key = submission.csr.key_fingerprint();
-            let denied = self.store.requests(denied).await.map_err(Broken::from)?;
-            let before = denied.iter().find(|past| {
-                past.key_fingerprint == same_key
-                    && matches!(past.explanation.by, Some(Deciding::Person { .. }))
-            });
-            return match before {
-                Some(past) => Err(SubmitFault::Denied { key, id: past.id }),
-                None => Ok(Some(record)),
-            };
+            (None, Some(signer)) => {
+                let newest = self.store.newest_certificate(&signer.issuer, &key);
+                match newest.await.map_err(Broken::from)? {
+                    Some(entry) if entry.revoked.is_some() => {
+                        return Err(duplicate(Duplicate::Revoked));
+                    }
+                    Some(_) => return Err(duplicate(Duplicate::Signed)),
+                    None => {}
+                }
+            }
+            (Some(_), _) | (None, None) => {}
         }
-        let Some(signer) = signer.filter(|signer| signer.one_certificate_per_name) else {
-            return Ok(None);
-        };
-        let newest = self.store.newest_certificate(&signer.issuer, &key);
-        let duplicate = match newest.await.map_err(Broken::from)? {
-            Some(entry) if entry.revoked.is_some() => Duplicate::Revoked,
-            Some(_) => Duplicate::Signed,
-            None if looking == Looking::Ahead => return Ok(None),
+        if let Some(id) = self.denied_before(submission).await? {
+            return Err(SubmitFault::Denied { key, id });
+        }
+        match (live, looking, unique) {
+            (Some(denied), _, _) => Ok(Some(denied)),
             // An intent for the name is open.
-            None => Duplicate::Requested,
+            (None, Looking::Back, Some(_)) => Err(duplicate(Duplicate::Requested)),
+            (None, Looking::Back | Looking::Ahead, _) => Ok(None),
+        }
+    }
+
+    /// A person's denial holds for the name and key it was given for, whoever asked since, until it is deleted.
+    async fn denied_before(&self, submission: &Submission) -> Result<Option<RequestId>, Broken> {
+        let denied = RequestFilter {
+            door: Some(submission.door.clone()),
+            key: Some(submission.key.clone()),
+            states: vec![RequestState::Denied],
+            ..RequestFilter::default()
         };
-        Err(SubmitFault::Duplicate { key, duplicate })
+        let same_key = submission.csr.key_fingerprint();
+        let denied = self.store.requests(denied).await?;
+        let mut denied = denied.iter().filter(|past| {
+            past.key_fingerprint == same_key
+                && matches!(past.explanation.by, Some(Deciding::Person { .. }))
+        });
+        Ok(denied.next().map(|past| past.id))
     }
 }
 
@@ -381,6 +392,11 @@ impl Stored {
     ) -> Change {
         let s = &self.submission;
         let mut change = Change::default();
+        change.preconditions.push(Precondition::NotDenied {
+            door: s.door.clone(),
+            key: s.key.clone(),
+            key_fingerprint: s.csr.key_fingerprint(),
+        });
         match replaces {
             None => change.preconditions.push(Precondition::KeyFree {
                 door: s.door.clone(),

@@ -76,6 +76,17 @@ fn holds(connection: &Connection, precondition: &Precondition) -> Result<bool, F
         Precondition::KeyFree { door, key } => Ok(!connection
             .prepare_cached("SELECT 1 FROM requests WHERE door = ?1 AND key = ?2 AND live = 1")?
             .exists(params![door.as_str(), key])?),
+        Precondition::NotDenied {
+            door,
+            key,
+            key_fingerprint,
+        } => Ok(!connection
+            .prepare_cached(
+                "SELECT 1 FROM requests
+                 WHERE door = ?1 AND key = ?2 AND key_fingerprint = ?3 AND state = 'denied'
+                   AND json_extract(explanation, '$.by.kind') = 'person'",
+            )?
+            .exists(params![door.as_str(), key, key_fingerprint.as_bytes()])?),
         Precondition::NewestCertificate {
             issuer,
             name,

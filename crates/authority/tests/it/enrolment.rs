@@ -163,16 +163,29 @@ async fn a_denial_holds_for_name_and_key_and_another_key_may_ask() {
     let other = world.authority.submit(submission("web01")).await.unwrap();
     assert_eq!(other.state, RequestState::Pending);
 
-    // Not even a detour over the other key lifts it.
+    // Not even a detour over another key lifts it, denied or issued and cleaned.
     world.authority.deny(act("web01")).await.unwrap();
-    let again = world
-        .authority
-        .submit(with_csr("web01", csr(&key, "web01", &[])))
-        .await;
+    let again = || {
+        world
+            .authority
+            .submit(with_csr("web01", csr(&key, "web01", &[])))
+    };
+    assert!(matches!(again().await, Err(SubmitFault::Denied { .. })));
+    world.authority.submit(submission("web01")).await.unwrap();
+    world.authority.approve(act("web01")).await.unwrap();
     assert!(
-        matches!(again, Err(SubmitFault::Denied { .. })),
-        "{again:?}"
+        matches!(again().await, Err(SubmitFault::Duplicate { .. })),
+        "the name is taken"
     );
+    world
+        .authority
+        .retire(&issuer_id(), "web01", &DOOR, &act("x").actor)
+        .await
+        .unwrap();
+    assert!(matches!(again().await, Err(SubmitFault::Denied { .. })));
+    // Deleting the request does.
+    world.authority.delete(act("web01")).await.unwrap();
+    assert_eq!(again().await.unwrap().state, RequestState::Pending);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -107,6 +107,17 @@ fn the_newest_certificate_is_checked_by_name() {
 }
 
 #[test]
+fn denials_of_a_name_are_found_by_the_listing_index() {
+    let plan = plan_of(Precondition::NotDenied {
+        door: Door::named("puppet"),
+        key: "a".to_owned(),
+        key_fingerprint: countersign_pki::fingerprint_sha256(b"key"),
+    });
+    assert!(plan.starts_with("SEARCH requests USING INDEX"), "{plan}");
+    assert!(plan.contains("door=? AND key=?"), "{plan}");
+}
+
+#[test]
 fn certificates_of_a_name_are_counted_in_its_index() {
     let plan = plan_of(Precondition::IssuedCount {
         issuer: issuer(),

@@ -48,6 +48,7 @@ macro_rules! store_suite {
             a_released_name_can_be_taken_again,
             a_released_name_cannot_be_reoccupied_once_taken,
             an_update_changes_what_it_names_and_nothing_else,
+            a_denial_by_a_person_stands_against_its_name_and_key,
             a_request_that_changed_since_it_was_read_is_a_conflict,
             writes_to_a_request_that_is_not_there_are_refused,
             a_deleted_request_is_gone_and_its_certificate_stays,

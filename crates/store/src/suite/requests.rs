@@ -4,7 +4,7 @@ use countersign_authority::store::{
     Change, CommitFault, Past, Precondition, RequestFilter, RequestUpdate, Store, Write,
 };
 use countersign_authority::{Door, RequestRecord, RequestState};
-use countersign_policy::{Effect, Identity};
+use countersign_policy::{Deciding, Effect, Explanation, Identity, Requester};
 
 use super::sample::{assert_same, enrol, insert, untouched, write};
 use super::{Ground, Sample};
@@ -196,6 +196,67 @@ pub async fn an_update_changes_what_it_names_and_nothing_else(ground: &dyn Groun
         store.request(bystander.id).await.unwrap().unwrap().version,
         untouched_version
     );
+}
+
+/// A person's denial stands against its name and key, whether or not it still holds the name; a rule's does not.
+pub async fn a_denial_by_a_person_stands_against_its_name_and_key(ground: &dyn Ground) {
+    let (store, sample) = (ground.open().await, Sample::default());
+    let check = async |of: &RequestRecord, key: &str| {
+        let precondition = Precondition::NotDenied {
+            door: of.door.clone(),
+            key: key.to_owned(),
+            key_fingerprint: of.key_fingerprint,
+        };
+        let change = Change {
+            preconditions: vec![precondition],
+            ..Change::default()
+        };
+        store.commit(change).await.is_ok()
+    };
+    let deny = |request: &RequestRecord, by, live| Change {
+        writes: vec![Write::UpdateRequest(RequestUpdate {
+            state: RequestState::Denied,
+            live,
+            explanation: Some(Explanation {
+                by: Some(by),
+                ..request.explanation.clone()
+            }),
+            ..untouched(request)
+        })],
+        ..Change::default()
+    };
+    let person = || Deciding::Person {
+        actor: Requester::authority(),
+        reason: String::new(),
+    };
+    let rule = Deciding::Rule {
+        name: "reserved".to_owned(),
+    };
+    let (by_person, by_rule) = (sample.request("a"), sample.request("b"));
+    insert(&*store, &by_person).await;
+    insert(&*store, &by_rule).await;
+    assert!(check(&by_person, "a").await, "nothing is denied yet");
+    for live in [true, false] {
+        store
+            .commit(deny(&by_person, person(), live))
+            .await
+            .unwrap();
+        assert!(!check(&by_person, "a").await, "live: {live}");
+    }
+    store.commit(deny(&by_rule, rule, false)).await.unwrap();
+    assert!(check(&by_rule, "b").await, "a rule decides anew");
+    assert!(check(&by_person, "b").await, "another name");
+    let other = RequestRecord {
+        key_fingerprint: countersign_pki::fingerprint_sha256(b"another key"),
+        ..by_person.clone()
+    };
+    assert!(check(&other, "a").await, "another key");
+    let forget = Change {
+        writes: vec![Write::DeleteRequest(by_person.id)],
+        ..Change::default()
+    };
+    store.commit(forget).await.unwrap();
+    assert!(check(&by_person, "a").await, "the denial is deleted");
 }
 
 /// A decision made on an old version is not written over a new one.
