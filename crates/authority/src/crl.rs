@@ -11,7 +11,7 @@ use tracing::warn;
 use crate::engine::{Authority, Core};
 use crate::faults::Broken;
 use crate::issuer::{Issuer, IssuerId};
-use crate::model::{AuditEntry, CrlRecord, Revision, Revocation};
+use crate::model::{AuditEntry, CrlRecord, CrlScope, Revision, Revocation};
 use crate::revocation::Revocations;
 use crate::signing::{MAX_TRIES, commit_broken};
 use crate::store::{Change, CommitFault, Precondition, Write};
@@ -101,7 +101,7 @@ impl Core {
                 }
                 // Another process published one: the next number follows that.
                 Err(CommitFault::Conflict { .. }) => {
-                    if let Some(theirs) = self.store.crl(id).await? {
+                    if let Some(theirs) = self.store.crl(id, CrlScope::Full).await? {
                         revocations.publish(theirs);
                     }
                 }
@@ -154,6 +154,7 @@ impl Core {
         let der = seal(&to_be_signed, issuer.algorithm(), &signature.0)?;
         Ok(CrlRecord {
             issuer: issuer.id().clone(),
+            scope: CrlScope::Full,
             number,
             covers,
             this_update,
@@ -192,6 +193,7 @@ fn published(record: &CrlRecord, before: Option<u64>) -> Change {
     Change {
         preconditions: vec![Precondition::CrlNumber {
             issuer: record.issuer.clone(),
+            scope: record.scope,
             number: before,
         }],
         writes: vec![Write::PutCrl(record.clone())],
@@ -216,7 +218,7 @@ pub(crate) enum Publish {
 /// RFC 5280 3.3: an entry stays on at least one CRL issued after the certificate has ended. A day more
 /// also covers clocks that differ.
 fn belongs_on_crl(revocation: &Revocation, now: UnixTime) -> bool {
-    revocation.not_after.plus_seconds(DAY) >= now
+    revocation.listed && revocation.not_after.plus_seconds(DAY) >= now
 }
 
 const DAY: u64 = 86_400;

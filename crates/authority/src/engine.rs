@@ -92,6 +92,8 @@ pub(crate) struct Core {
     pub(crate) revocations: BTreeMap<IssuerId, Revocations>,
     pub(crate) patience: Mutex<BTreeMap<IssuerId, Patience>>,
     in_flight: Mutex<HashSet<(IssuerId, Serial)>>,
+    /// The next serial of issuers whose serials are counted.
+    serials: BTreeMap<IssuerId, AtomicU64>,
     signatures: AtomicU64,
     /// Counts requests, so that those of one second keep their order.
     sequence: AtomicU32,
@@ -108,6 +110,12 @@ impl Authority {
             .iter()
             .map(|i| (i.id().clone(), Revocations::default()))
             .collect();
+        let mut serials = BTreeMap::new();
+        for issuer in &config.issuers {
+            if let Some(next) = config.store.next_serial(issuer.id()).await? {
+                serials.insert(issuer.id().clone(), AtomicU64::new(next));
+            }
+        }
         let core = Arc::new(Core {
             store: config.store,
             keys: config.keys,
@@ -133,6 +141,7 @@ impl Authority {
             revocations,
             patience: Mutex::new(BTreeMap::new()),
             in_flight: Mutex::new(HashSet::new()),
+            serials,
             signatures: AtomicU64::new(0),
             sequence: AtomicU32::new(0),
         });
@@ -274,7 +283,11 @@ impl Core {
         Ok(RequestId::in_sequence(now, sequence, random))
     }
 
-    pub(crate) fn new_serial(&self) -> Result<Serial, Broken> {
+    /// A serial that was not given out before: the next one where serials are counted, else a random one.
+    pub(crate) fn new_serial(&self, issuer: &IssuerId) -> Result<Serial, Broken> {
+        if let Some(next) = self.serials.get(issuer) {
+            return Ok(Serial::from_u64(next.fetch_add(1, Ordering::Relaxed))?);
+        }
         let mut random = [0u8; 16];
         self.entropy.fill(&mut random)?;
         Ok(Serial::random_from(random))

@@ -112,6 +112,9 @@ pub enum Broken {
     /// Randomness.
     #[error(transparent)]
     Entropy(#[from] EntropyFault),
+    /// The counter of serials.
+    #[error("the counter of serials is used up")]
+    Serials(#[from] countersign_pki::SerialFault),
     /// The encoding of a certificate or CRL.
     #[error(transparent)]
     Encode(#[from] countersign_pki::EncodeFault),

@@ -39,8 +39,8 @@ pub use faults::{ActFault, Broken, RevokeFault, SubmitFault};
 pub use issuer::{Issuer, IssuerFault, IssuerId};
 pub use keystore::{KeyStore, SignFault, Signature};
 pub use model::{
-    AuditEntry, CrlRecord, Door, Intent, LedgerEntry, Owner, RequestId, RequestRecord,
-    RequestState, Revision, Revocation, Revoked,
+    AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, LedgerEntry, Owner, RequestId,
+    RequestRecord, RequestState, Revision, Revocation, Revoked,
 };
 pub use profile::{Profile, ProfileFault};
 pub use renewal::RenewFault;

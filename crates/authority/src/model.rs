@@ -270,12 +270,14 @@ pub struct LedgerEntry {
     pub not_before: UnixTime,
     /// End of validity.
     pub not_after: UnixTime,
-    /// The certificate.
+    /// The certificate. Empty where only its inventory line was taken over from another authority.
     pub der: Vec<u8>,
     /// The decision.
     pub explanation: Explanation,
     /// Its revocation, if it was revoked.
     pub revoked: Option<Revoked>,
+    /// When it was retired, if it was.
+    pub retired: Option<UnixTime>,
 }
 
 /// When and why a certificate was revoked.
@@ -298,6 +300,47 @@ pub struct Revocation {
     pub revoked: Revoked,
     /// The certificate's end; afterwards it leaves the CRL.
     pub not_after: UnixTime,
+    /// Whether CRLs show it. One that an administrator took off them is refused here all the same.
+    pub listed: bool,
+}
+
+/// Which revocations a CRL shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CrlScope {
+    /// All of them.
+    Full,
+    /// Those of the site's own machines, which agents must not talk to.
+    Infrastructure,
+}
+
+impl CrlScope {
+    /// The word in the store.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Infrastructure => "infrastructure",
+        }
+    }
+
+    /// The scope of that word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::Full, Self::Infrastructure]
+            .into_iter()
+            .find(|scope| scope.word() == word)
+    }
+}
+
+/// A CRL of a CA above the issuer. It comes from there; it is kept and served, never made here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AncestorCrl {
+    /// The key identifier of the CA that signed it.
+    pub key_id: Vec<u8>,
+    /// Its CRL number, as a big-endian magnitude without leading zeros (RFC 5280 5.2.3 allows 20 octets).
+    pub number: Vec<u8>,
+    /// Its place behind the issuer's own CRL.
+    pub position: u32,
+    /// The signed list.
+    pub der: Vec<u8>,
 }
 
 /// A published CRL.
@@ -305,6 +348,8 @@ pub struct Revocation {
 pub struct CrlRecord {
     /// Whose.
     pub issuer: IssuerId,
+    /// What it shows.
+    pub scope: CrlScope,
     /// Its CRL number.
     pub number: u64,
     /// Every revocation up to this revision stands in it.
@@ -325,7 +370,7 @@ pub struct AuditEntry {
     /// Who.
     pub actor: Requester,
     /// What was done, one word: `request`, `approve`, `deny`, `issue`, `void`, `fail`, `renew`,
-    /// `revoke`, `clean`, `delete`, `crl`.
+    /// `revoke`, `clean`, `delete`, `crl`, `import`, `collect`.
     pub action: Cow<'static, str>,
     /// To what: door/key or issuer/serial.
     pub subject: String,

@@ -189,6 +189,7 @@ impl Core {
                     serial: entry.serial,
                     revoked,
                     not_after: entry.not_after,
+                    listed: true,
                 };
                 change.writes.push(Write::Revoke(revocation.clone()));
                 change.audit.push(AuditEntry {

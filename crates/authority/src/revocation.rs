@@ -13,7 +13,7 @@ use crate::crl::{CrlState, Publish, lists_all};
 use crate::engine::{Authority, Core};
 use crate::faults::{Broken, RevokeFault};
 use crate::issuer::IssuerId;
-use crate::model::{AuditEntry, LedgerEntry, Revision, Revocation, Revoked};
+use crate::model::{AuditEntry, CrlScope, LedgerEntry, Revision, Revocation, Revoked};
 use crate::signing::{MAX_TRIES, commit_broken};
 use crate::store::{Change, CommitFault, Precondition, Write};
 
@@ -126,6 +126,7 @@ impl Core {
                     serial: entry.serial,
                     revoked: Revoked { at: now, reason },
                     not_after: entry.not_after,
+                    listed: true,
                 })
                 .collect();
             if fresh.is_empty() {
@@ -217,7 +218,7 @@ impl Core {
             *revocations.revoking.lock().await = revision;
             let index: BTreeMap<Serial, Revocation> =
                 all.into_iter().map(|one| (one.serial, one)).collect();
-            let on_record = self.store.crl(issuer).await?;
+            let on_record = self.store.crl(issuer, CrlScope::Full).await?;
             let complete = on_record
                 .as_ref()
                 .is_some_and(|record| lists_all(record, &index, now));

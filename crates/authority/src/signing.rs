@@ -58,7 +58,7 @@ impl Core {
             wishes: of.wishes,
             signer: &signer.name,
             issuer,
-            serial: self.new_serial()?,
+            serial: self.new_serial(&signer.issuer)?,
             validity: of.validity,
             owner: self.owner.clone(),
             lease_until: self.clock.now().plus_seconds(self.limits.lease_seconds),

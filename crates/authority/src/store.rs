@@ -1,13 +1,15 @@
 //! The engine's view of storage: one writing call, separate reads.
 
+use std::net::IpAddr;
+
 use countersign_pki::{Fingerprint, Serial, UnixTime};
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
 use crate::issuer::IssuerId;
 use crate::model::{
-    AuditEntry, CrlRecord, Door, Intent, LedgerEntry, Owner, RequestId, RequestRecord,
-    RequestState, Revision, Revocation,
+    AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, LedgerEntry, Owner, RequestId,
+    RequestRecord, RequestState, Revision, Revocation,
 };
 use countersign_policy::Explanation;
 
@@ -38,6 +40,12 @@ pub trait Store: Send + Sync {
     /// A page of requests, ordered by door, name and age.
     fn requests(&self, filter: RequestFilter) -> Answer<'_, Vec<RequestRecord>>;
 
+    /// Requests of one door and state that arrived before a time, oldest first.
+    fn requests_before(&self, filter: AgeFilter) -> Answer<'_, Vec<RequestRecord>>;
+
+    /// How many pending requests an address has, at most `at_most`.
+    fn pending_from(&self, source: IpAddr, at_most: usize) -> Answer<'_, usize>;
+
     /// A ledger entry.
     fn certificate(&self, issuer: &IssuerId, serial: &Serial) -> Answer<'_, Option<LedgerEntry>>;
 
@@ -61,6 +69,18 @@ pub trait Store: Send + Sync {
         limit: usize,
     ) -> Answer<'_, Vec<LedgerEntry>>;
 
+    /// Every ledger entry of an issuer in the order in which they were recorded, retired ones included, each
+    /// with its place; at most `limit` after the place `after`.
+    fn ledger(
+        &self,
+        issuer: &IssuerId,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Answer<'_, Vec<(u64, LedgerEntry)>>;
+
+    /// The serial that comes next where serials are counted; `None`: they are random.
+    fn next_serial(&self, issuer: &IssuerId) -> Answer<'_, Option<u64>>;
+
     /// Every revocation of an issuer whose certificate has not ended before `alive_at`, with the
     /// revision up to which the answer is complete.
     fn revocations(
@@ -69,8 +89,14 @@ pub trait Store: Send + Sync {
         alive_at: UnixTime,
     ) -> Answer<'_, (Revision, Vec<Revocation>)>;
 
-    /// The issuer's published CRL.
-    fn crl(&self, issuer: &IssuerId) -> Answer<'_, Option<CrlRecord>>;
+    /// The issuer's published CRL of a scope.
+    fn crl(&self, issuer: &IssuerId, scope: CrlScope) -> Answer<'_, Option<CrlRecord>>;
+
+    /// The CRLs of the CAs above the issuer, by position.
+    fn ancestor_crls(&self, issuer: &IssuerId) -> Answer<'_, Vec<AncestorCrl>>;
+
+    /// Figures for monitoring: what waits, and which certificates end between `now` and `soon`.
+    fn tally(&self, now: UnixTime, soon: UnixTime) -> Answer<'_, Tally>;
 
     /// Intents that were neither completed nor voided, oldest first.
     fn open_intents(&self) -> Answer<'_, Vec<Intent>>;
@@ -106,6 +132,30 @@ pub struct RequestFilter {
     pub after: Option<(Door, String, RequestId)>,
     /// At most so many; 0 means no bound.
     pub limit: usize,
+}
+
+/// Which requests are old enough.
+#[derive(Clone, Debug)]
+pub struct AgeFilter {
+    /// Of this door.
+    pub door: Door,
+    /// In this state.
+    pub state: RequestState,
+    /// That arrived before then.
+    pub before: UnixTime,
+    /// Continue after this one (the last of the page before).
+    pub after: Option<RequestId>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// Figures for monitoring.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Pending requests that occupy a name, by door.
+    pub pending: Vec<(Door, u64)>,
+    /// Certificates that are neither revoked nor retired and end soon, by issuer.
+    pub expiring: Vec<(IssuerId, u64)>,
 }
 
 /// Preconditions, writes and audit entries that belong together.
@@ -190,6 +240,8 @@ pub enum Precondition {
     CrlNumber {
         /// Whose.
         issuer: IssuerId,
+        /// Which of its CRLs.
+        scope: CrlScope,
         /// The number.
         number: Option<u64>,
     },
@@ -240,6 +292,30 @@ pub enum Write {
     },
     /// Publishes a CRL in place of the one before.
     PutCrl(CrlRecord),
+    /// Takes a certificate over that another authority has signed, with its revocation and retirement. Its
+    /// serial must be free.
+    Import(LedgerEntry),
+    /// Takes a revoked certificate off the CRLs. It stays revoked.
+    Unlist {
+        /// Whose.
+        issuer: IssuerId,
+        /// Which.
+        serial: Serial,
+    },
+    /// Keeps the CRL of a CA above the issuer, unless the one that is kept has the same number or a higher.
+    PutAncestorCrl {
+        /// Below whom.
+        issuer: IssuerId,
+        /// The list.
+        crl: AncestorCrl,
+    },
+    /// Counts the issuer's serials from here on; intents move the counter past theirs.
+    CountSerials {
+        /// Whose.
+        issuer: IssuerId,
+        /// The next serial. The counter never goes back.
+        next: u64,
+    },
 }
 
 /// What an update changes; `None` leaves a field as it is.

@@ -6,7 +6,7 @@ use std::error::Error;
 use std::io::Write as _;
 
 use countersign_authority::store::{Change, Write};
-use countersign_authority::{CrlRecord, Revision, Store};
+use countersign_authority::{CrlRecord, CrlScope, Revision, Store};
 use countersign_pki::RevocationReason;
 use countersign_store::SqliteStore;
 use countersign_store::suite::Sample;
@@ -29,6 +29,7 @@ async fn fill(store: &SqliteStore) -> Result<(), Box<dyn Error>> {
     store.commit(enrolment.record(&sample)).await?;
     let crl = CrlRecord {
         issuer: Sample::issuer(),
+        scope: CrlScope::Full,
         number: 1,
         covers: Revision(2),
         this_update: Sample::time(9),

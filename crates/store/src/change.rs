@@ -4,7 +4,8 @@
 
 use countersign_authority::store::{Change, CommitFault, Precondition, RequestUpdate, Write};
 use countersign_authority::{
-    CrlRecord, Door, Intent, IssuerId, RequestId, RequestRecord, Revision, Revocation,
+    AncestorCrl, CrlRecord, Door, Intent, IssuerId, LedgerEntry, RequestId, RequestRecord,
+    Revision, Revocation,
 };
 use countersign_pki::{Serial, UnixTime};
 use rusqlite::{Connection, OptionalExtension, ToSql, ffi, params};
@@ -51,6 +52,10 @@ pub(crate) fn write(
             Write::Revoke(revocation) => commit.revoke(revocation)?,
             Write::Retire { issuer, name, at } => commit.retire(issuer, name, *at)?,
             Write::PutCrl(crl) => commit.put_crl(crl)?,
+            Write::Import(entry) => commit.import(entry)?,
+            Write::Unlist { issuer, serial } => commit.unlist(issuer, serial)?,
+            Write::PutAncestorCrl { issuer, crl } => commit.put_ancestor_crl(issuer, crl)?,
+            Write::CountSerials { issuer, next } => commit.count_serials(issuer, *next)?,
         }
     }
     for (seq, entry) in (0_i64..).zip(&change.audit) {
@@ -138,10 +143,14 @@ fn holds(connection: &Connection, precondition: &Precondition) -> Result<bool, F
                 (None, _) => false,
             })
         }
-        Precondition::CrlNumber { issuer, number } => {
+        Precondition::CrlNumber {
+            issuer,
+            scope,
+            number,
+        } => {
             let stored: Option<i64> = connection
-                .prepare_cached("SELECT number FROM crls WHERE issuer = ?1")?
-                .query_row(params![issuer.as_str()], |row| row.get(0))
+                .prepare_cached("SELECT number FROM crls WHERE issuer = ?1 AND scope = ?2")?
+                .query_row(params![issuer.as_str(), scope.word()], |row| row.get(0))
                 .optional()?;
             Ok(match number {
                 Some(number) => stored.is_some() && stored == i64::try_from(*number).ok(),
@@ -294,7 +303,77 @@ impl Commit<'_> {
                 issuer: intent.issuer.clone(),
                 serial: intent.serial,
             })),
-            other => Ok(other.map(drop)?),
+            other => {
+                other?;
+                self.pass_serial(&intent.issuer, &intent.serial)
+            }
+        }
+    }
+
+    /// Moves the counter of an issuer that has one past a serial.
+    fn pass_serial(&self, issuer: &IssuerId, serial: &Serial) -> Result<(), Fault> {
+        let Some(next) = serial.to_u64().and_then(|serial| serial.checked_add(1)) else {
+            return Ok(());
+        };
+        // What does not fit a signed integer was not counted: random serials are 16 bytes.
+        let Ok(next) = i64::try_from(next) else {
+            return Ok(());
+        };
+        self.execute(
+            "UPDATE serials SET next = ?2 WHERE issuer = ?1 AND next < ?2",
+            params![issuer.as_str(), next],
+        )?;
+        Ok(())
+    }
+
+    fn count_serials(&self, issuer: &IssuerId, next: u64) -> Result<(), Fault> {
+        self.execute(
+            "INSERT INTO serials (issuer, next) VALUES (?1, ?2)
+             ON CONFLICT (issuer) DO UPDATE SET next = max(next, excluded.next)",
+            params![issuer.as_str(), signed(next, "serial")?],
+        )?;
+        Ok(())
+    }
+
+    fn import(&mut self, entry: &LedgerEntry) -> Result<(), Fault> {
+        let revoked = entry.revoked;
+        let inserted = self.execute(
+            "INSERT INTO certificates (issuer, serial, state, request, signer, name, key_fingerprint, not_before,
+                                       not_after, explanation, owner, lease_until, der, revoked_at, revoked_reason,
+                                       revoked_revision, retired)
+             VALUES (?1, ?2, 'issued', ?3, ?4, ?5, ?6, ?7, ?8, ?9, '', 0, ?10, ?11, ?12, ?13, ?14)",
+            params![
+                entry.issuer.as_str(),
+                entry.serial.as_bytes(),
+                entry.request.as_bytes(),
+                entry.signer.as_str(),
+                entry.name,
+                entry.key_fingerprint.as_bytes(),
+                entry.not_before.0,
+                entry.not_after.0,
+                document(&entry.explanation, "explanation")?,
+                entry.der,
+                revoked.map(|revoked| revoked.at.0),
+                revoked.map(|revoked| revoked.reason.code()),
+                revoked.map(|_| self.revision),
+                entry.retired.map(|at| at.0),
+            ],
+        );
+        match inserted {
+            Err(error) if is_taken(&error) => Err(Fault::Refused(CommitFault::DuplicateSerial {
+                issuer: entry.issuer.clone(),
+                serial: entry.serial,
+            })),
+            other => {
+                other?;
+                self.pass_serial(&entry.issuer, &entry.serial)?;
+                self.tell(
+                    KIND_CERTIFICATE,
+                    entry.issuer.as_str(),
+                    Some(entry.serial.as_bytes()),
+                    None,
+                )
+            }
         }
     }
 
@@ -373,14 +452,54 @@ impl Commit<'_> {
         self.tell(KIND_RETIREMENT, issuer.as_str(), None, Some(name))
     }
 
+    fn unlist(&mut self, issuer: &IssuerId, serial: &Serial) -> Result<(), Fault> {
+        let unlisted = self.execute(
+            "UPDATE certificates SET unlisted = 1
+             WHERE issuer = ?1 AND serial = ?2 AND revoked_at IS NOT NULL AND unlisted = 0",
+            params![issuer.as_str(), serial.as_bytes()],
+        )?;
+        if unlisted == 0 {
+            return Ok(());
+        }
+        self.tell(
+            KIND_REVOCATION,
+            issuer.as_str(),
+            Some(serial.as_bytes()),
+            None,
+        )
+    }
+
+    fn put_ancestor_crl(&mut self, issuer: &IssuerId, crl: &AncestorCrl) -> Result<(), Fault> {
+        // Magnitudes without leading zeros compare by length first.
+        let put = self.execute(
+            "INSERT INTO ancestor_crls (issuer, key_id, number, position, der) VALUES (?1, ?2, ?3, ?4, ?5)
+             ON CONFLICT (issuer, key_id) DO UPDATE
+             SET number = excluded.number, position = excluded.position, der = excluded.der
+             WHERE (length(excluded.number), excluded.number) > (length(number), number)",
+            params![
+                issuer.as_str(),
+                crl.key_id,
+                crl.number,
+                crl.position,
+                crl.der
+            ],
+        )?;
+        if put == 0 {
+            return Ok(());
+        }
+        self.tell(KIND_CRL, issuer.as_str(), None, None)
+    }
+
     fn put_crl(&mut self, crl: &CrlRecord) -> Result<(), Fault> {
         self.execute(
-            "INSERT INTO crls (issuer, number, covers, this_update, next_update, der) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-             ON CONFLICT (issuer) DO UPDATE
+            "INSERT INTO crls (issuer, scope, number, covers, this_update, next_update, der)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+             ON CONFLICT (issuer, scope) DO UPDATE
              SET number = excluded.number, covers = excluded.covers, this_update = excluded.this_update,
                  next_update = excluded.next_update, der = excluded.der",
             params![
                 crl.issuer.as_str(),
+                crl.scope.word(),
                 signed(crl.number, "CRL number")?,
                 signed(crl.covers.0, "revision")?,
                 crl.this_update.0,

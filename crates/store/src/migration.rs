@@ -110,6 +110,10 @@ const MIGRATIONS: &[Migration] = &[
         number: 2,
         sql: include_str!("../migrations/0002_retirement.sql"),
     },
+    Migration {
+        number: 3,
+        sql: include_str!("../migrations/0003_takeover_and_upkeep.sql"),
+    },
 ];
 
 #[cfg(test)]

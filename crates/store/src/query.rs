@@ -1,17 +1,21 @@
 //! The reads. Each sees one snapshot, which holds everything that was acknowledged before it began: it is a single
 //! statement, or a transaction around several.
 
-use countersign_authority::store::{Changed, Past, RequestFilter};
+use std::net::IpAddr;
+
+use countersign_authority::store::{AgeFilter, Changed, Past, RequestFilter, Tally};
 use countersign_authority::{
-    AuditEntry, CrlRecord, Door, Intent, IssuerId, LedgerEntry, RequestId, RequestRecord,
-    RequestState, Revision, Revocation,
+    AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, IssuerId, LedgerEntry, RequestId,
+    RequestRecord, RequestState, Revision, Revocation,
 };
 use countersign_pki::{Serial, UnixTime};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Params, Row, params, params_from_iter};
 
 use crate::fault::Fault;
-use crate::row::{self, CHANGED, CRL, Columns, INTENT, LEDGER_ENTRY, REQUEST, REVOCATION};
+use crate::row::{
+    self, ANCESTOR_CRL, CHANGED, CRL, Columns, INTENT, LEDGER_ENTRY, REQUEST, REVOCATION,
+};
 
 /// The last revision given out.
 pub(crate) fn revision(connection: &Connection) -> Result<Revision, Fault> {
@@ -128,6 +132,142 @@ pub(crate) fn requests(
     Ok(page)
 }
 
+pub(crate) fn requests_before(
+    connection: &Connection,
+    filter: &AgeFilter,
+) -> Result<Vec<RequestRecord>, Fault> {
+    // Identities begin with their time, so that the index of identities is in order of age.
+    let (index, open) = match filter.state {
+        RequestState::Issued => ("INDEXED BY requests_id", ""),
+        RequestState::Pending
+        | RequestState::Approved
+        | RequestState::Denied
+        | RequestState::Failed => ("INDEXED BY requests_open", OPEN),
+    };
+    let sql = format!(
+        "SELECT {REQUEST} FROM requests {index}
+         WHERE door = ?1 AND state = '{}'{open} AND id > ?2 AND id < ?3 AND created < ?4
+         ORDER BY id LIMIT ?5",
+        filter.state.word()
+    );
+    let after = filter.after.map_or([0; 16], |id| *id.as_bytes());
+    // One second more: the identity of a request is made before it is created.
+    let end = RequestId::new(filter.before.plus_seconds(1), [0; 10]);
+    all(
+        connection,
+        &sql,
+        params![
+            filter.door.as_str(),
+            after,
+            end.as_bytes(),
+            filter.before.0,
+            bound(filter.limit)
+        ],
+        row::request,
+    )
+}
+
+pub(crate) fn pending_from(
+    connection: &Connection,
+    source: IpAddr,
+    at_most: usize,
+) -> Result<usize, Fault> {
+    let sql = "SELECT count(*) FROM (
+                   SELECT 1 FROM requests INDEXED BY requests_source
+                   WHERE json_extract(requester, '$.source') = ?1 AND state = 'pending' AND live = 1 LIMIT ?2)";
+    let counted = one(
+        connection,
+        sql,
+        params![source.to_string(), bound(at_most)],
+        |row| Columns::of(row, "count").unsigned(),
+    )?;
+    Ok(counted.map_or(0, |count| usize::try_from(count).unwrap_or(usize::MAX)))
+}
+
+pub(crate) fn tally(
+    connection: &Connection,
+    now: UnixTime,
+    soon: UnixTime,
+) -> Result<Tally, Fault> {
+    let snapshot = connection.unchecked_transaction()?;
+    let pending = all(
+        &snapshot,
+        "SELECT door, count(*) FROM requests INDEXED BY requests_source
+         WHERE state = 'pending' AND live = 1 GROUP BY door ORDER BY door",
+        [],
+        |row| {
+            let mut columns = Columns::of(row, "count");
+            Ok((Door::from_text(columns.take()?), columns.unsigned()?))
+        },
+    )?;
+    let expiring = all(
+        &snapshot,
+        "SELECT issuer, count(*) FROM certificates INDEXED BY certificates_ending
+         WHERE state = 'issued' AND retired IS NULL AND revoked_at IS NULL AND not_after >= ?1 AND not_after <= ?2
+         GROUP BY issuer ORDER BY issuer",
+        params![now.0, soon.0],
+        |row| {
+            let mut columns = Columns::of(row, "count");
+            Ok((columns.issuer()?, columns.unsigned()?))
+        },
+    )?;
+    snapshot.commit()?;
+    Ok(Tally { pending, expiring })
+}
+
+pub(crate) fn ledger(
+    connection: &Connection,
+    issuer: &IssuerId,
+    after: Option<u64>,
+    limit: usize,
+) -> Result<Vec<(u64, LedgerEntry)>, Fault> {
+    // The issuers' rows lie mixed in order of issue; other issuers' are passed over.
+    let sql = format!(
+        "SELECT {LEDGER_ENTRY}, number FROM certificates
+         WHERE number > ?2 AND issuer = ?1 AND state = 'issued' ORDER BY number LIMIT ?3"
+    );
+    let after = after.map_or(0, |after| i64::try_from(after).unwrap_or(i64::MAX));
+    all(
+        connection,
+        &sql,
+        params![issuer.as_str(), after, bound(limit)],
+        |row| {
+            let place: i64 = row.get("number")?;
+            let place = u64::try_from(place).map_err(|_| Fault::Corrupt {
+                what: "certificate",
+            })?;
+            Ok((place, row::ledger_entry(row)?))
+        },
+    )
+}
+
+pub(crate) fn next_serial(
+    connection: &Connection,
+    issuer: &IssuerId,
+) -> Result<Option<u64>, Fault> {
+    one(
+        connection,
+        "SELECT next FROM serials WHERE issuer = ?1",
+        params![issuer.as_str()],
+        |row| Columns::of(row, "serial").unsigned(),
+    )
+}
+
+pub(crate) fn ancestor_crls(
+    connection: &Connection,
+    issuer: &IssuerId,
+) -> Result<Vec<AncestorCrl>, Fault> {
+    let sql = format!(
+        "SELECT {ANCESTOR_CRL} FROM ancestor_crls WHERE issuer = ?1 ORDER BY position, key_id"
+    );
+    all(
+        connection,
+        &sql,
+        params![issuer.as_str()],
+        row::ancestor_crl,
+    )
+}
+
 pub(crate) fn certificate(
     connection: &Connection,
     issuer: &IssuerId,
@@ -232,9 +372,18 @@ pub(crate) fn revocations(
     Ok((complete_to, revoked))
 }
 
-pub(crate) fn crl(connection: &Connection, issuer: &IssuerId) -> Result<Option<CrlRecord>, Fault> {
-    let sql = format!("SELECT {CRL} FROM crls WHERE issuer = ?1");
-    one(connection, &sql, params![issuer.as_str()], row::crl)
+pub(crate) fn crl(
+    connection: &Connection,
+    issuer: &IssuerId,
+    scope: CrlScope,
+) -> Result<Option<CrlRecord>, Fault> {
+    let sql = format!("SELECT {CRL} FROM crls WHERE issuer = ?1 AND scope = ?2");
+    one(
+        connection,
+        &sql,
+        params![issuer.as_str(), scope.word()],
+        row::crl,
+    )
 }
 
 pub(crate) fn open_intents(connection: &Connection) -> Result<Vec<Intent>, Fault> {

@@ -2,8 +2,8 @@
 
 use countersign_authority::store::ChangedThing;
 use countersign_authority::{
-    CrlRecord, Door, Intent, IssuerId, LedgerEntry, Owner, RequestId, RequestRecord, RequestState,
-    Revision, Revocation, Revoked,
+    AncestorCrl, CrlRecord, CrlScope, Door, Intent, IssuerId, LedgerEntry, Owner, RequestId,
+    RequestRecord, RequestState, Revision, Revocation, Revoked,
 };
 use countersign_pki::{Fingerprint, RevocationReason, Serial, UnixTime};
 use countersign_policy::SignerName;
@@ -20,17 +20,21 @@ pub(crate) const REQUEST: &str = "id, door, key, live, retained, version, state,
 
 /// The columns that [`ledger_entry`] reads, in its order.
 pub(crate) const LEDGER_ENTRY: &str = "issuer, serial, request, signer, name, key_fingerprint, not_before, \
-     not_after, der, explanation, revoked_at, revoked_reason";
+     not_after, der, explanation, revoked_at, revoked_reason, retired";
 
 /// The columns that [`intent`] reads, in its order.
 pub(crate) const INTENT: &str = "issuer, serial, request, signer, name, key_fingerprint, not_before, not_after, \
      explanation, owner, lease_until";
 
 /// The columns that [`revocation`] reads, in its order.
-pub(crate) const REVOCATION: &str = "issuer, serial, revoked_at, revoked_reason, not_after";
+pub(crate) const REVOCATION: &str =
+    "issuer, serial, revoked_at, revoked_reason, not_after, unlisted";
 
 /// The columns that [`crl`] reads, in its order.
-pub(crate) const CRL: &str = "issuer, number, covers, this_update, next_update, der";
+pub(crate) const CRL: &str = "issuer, scope, number, covers, this_update, next_update, der";
+
+/// The columns that [`ancestor_crl`] reads, in its order.
+pub(crate) const ANCESTOR_CRL: &str = "key_id, number, position, der";
 
 /// The columns that [`changed_thing`] reads, in its order.
 pub(crate) const CHANGED: &str = "revision, kind, scope, thing, key";
@@ -88,8 +92,12 @@ pub(crate) fn ledger_entry(row: &Row<'_>) -> Result<LedgerEntry, Fault> {
                 at: UnixTime(at),
                 reason: columns.reason()?,
             }),
-            None => None,
+            None => {
+                columns.take::<Option<u8>>()?;
+                None
+            }
         },
+        retired: columns.take::<Option<i64>>()?.map(UnixTime),
     })
 }
 
@@ -120,6 +128,17 @@ pub(crate) fn revocation(row: &Row<'_>) -> Result<Revocation, Fault> {
             reason: columns.reason()?,
         },
         not_after: UnixTime(columns.take()?),
+        listed: !columns.take::<bool>()?,
+    })
+}
+
+pub(crate) fn ancestor_crl(row: &Row<'_>) -> Result<AncestorCrl, Fault> {
+    let mut columns = Columns::of(row, "ancestor's revocation list");
+    Ok(AncestorCrl {
+        key_id: columns.take()?,
+        number: columns.take()?,
+        position: columns.take()?,
+        der: columns.take()?,
     })
 }
 
@@ -127,6 +146,10 @@ pub(crate) fn crl(row: &Row<'_>) -> Result<CrlRecord, Fault> {
     let mut columns = Columns::of(row, "revocation list");
     Ok(CrlRecord {
         issuer: columns.issuer()?,
+        scope: {
+            let word: String = columns.take()?;
+            columns.known(CrlScope::from_word(&word))?
+        },
         number: columns.unsigned()?,
         covers: columns.revision()?,
         this_update: UnixTime(columns.take()?),
@@ -211,7 +234,7 @@ impl<'r> Columns<'r> {
         self.known(serde_json::from_str(&text).ok())
     }
 
-    fn unsigned(&mut self) -> Result<u64, Fault> {
+    pub(crate) fn unsigned(&mut self) -> Result<u64, Fault> {
         let value: i64 = self.take()?;
         self.known(u64::try_from(value).ok())
     }
@@ -224,7 +247,7 @@ impl<'r> Columns<'r> {
         self.take().map(Fingerprint::from_bytes)
     }
 
-    fn issuer(&mut self) -> Result<IssuerId, Fault> {
+    pub(crate) fn issuer(&mut self) -> Result<IssuerId, Fault> {
         let text: String = self.take()?;
         self.known(IssuerId::parse(&text).ok())
     }

@@ -1,16 +1,18 @@
 //! The store on SQLite: its threads and the calls that reach them.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use countersign_authority::store::{
-    Answer, Change, Changed, CommitFault, Committed, Past, RequestFilter, Store, StoreFault, Write,
+    AgeFilter, Answer, Change, Changed, CommitFault, Committed, Past, RequestFilter, Store,
+    StoreFault, Tally, Write,
 };
 use countersign_authority::{
-    AuditEntry, CrlRecord, Door, Intent, IssuerId, LedgerEntry, RequestId, RequestRecord, Revision,
-    Revocation,
+    AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, IssuerId, LedgerEntry, RequestId,
+    RequestRecord, Revision, Revocation,
 };
 use countersign_pki::{Serial, UnixTime};
 use futures_util::future::BoxFuture;
@@ -209,9 +211,41 @@ impl Store for SqliteStore {
         self.read(move |connection| query::revocations(connection, &issuer, alive_at))
     }
 
-    fn crl(&self, issuer: &IssuerId) -> Answer<'_, Option<CrlRecord>> {
+    fn requests_before(&self, filter: AgeFilter) -> Answer<'_, Vec<RequestRecord>> {
+        self.read(move |connection| query::requests_before(connection, &filter))
+    }
+
+    fn pending_from(&self, source: IpAddr, at_most: usize) -> Answer<'_, usize> {
+        self.read(move |connection| query::pending_from(connection, source, at_most))
+    }
+
+    fn ledger(
+        &self,
+        issuer: &IssuerId,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Answer<'_, Vec<(u64, LedgerEntry)>> {
         let issuer = issuer.clone();
-        self.read(move |connection| query::crl(connection, &issuer))
+        self.read(move |connection| query::ledger(connection, &issuer, after, limit))
+    }
+
+    fn next_serial(&self, issuer: &IssuerId) -> Answer<'_, Option<u64>> {
+        let issuer = issuer.clone();
+        self.read(move |connection| query::next_serial(connection, &issuer))
+    }
+
+    fn crl(&self, issuer: &IssuerId, scope: CrlScope) -> Answer<'_, Option<CrlRecord>> {
+        let issuer = issuer.clone();
+        self.read(move |connection| query::crl(connection, &issuer, scope))
+    }
+
+    fn ancestor_crls(&self, issuer: &IssuerId) -> Answer<'_, Vec<AncestorCrl>> {
+        let issuer = issuer.clone();
+        self.read(move |connection| query::ancestor_crls(connection, &issuer))
+    }
+
+    fn tally(&self, now: UnixTime, soon: UnixTime) -> Answer<'_, Tally> {
+        self.read(move |connection| query::tally(connection, now, soon))
     }
 
     fn open_intents(&self) -> Answer<'_, Vec<Intent>> {

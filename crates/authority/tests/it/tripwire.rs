@@ -1,14 +1,15 @@
 //! A store and keys that kill the process at the n-th step of the commit path.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use countersign_authority::store::{
-    Answer, Change, Changed, CommitFault, Committed, Past, RequestFilter, Store,
+    AgeFilter, Answer, Change, Changed, CommitFault, Committed, Past, RequestFilter, Store, Tally,
 };
 use countersign_authority::{
-    AuditEntry, CrlRecord, Door, Intent, IssuerId, KeyStore, LedgerEntry, RequestId, RequestRecord,
-    Revision, Revocation, SignFault, Signature,
+    AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, IssuerId, KeyStore, LedgerEntry,
+    RequestId, RequestRecord, Revision, Revocation, SignFault, Signature,
 };
 use countersign_pki::{Serial, SignatureAlgorithm, UnixTime};
 use futures_util::future::BoxFuture;
@@ -132,8 +133,37 @@ impl<S: Store> Store for TripStore<S> {
         self.0.revocations(issuer, alive_at)
     }
 
-    fn crl(&self, issuer: &IssuerId) -> Answer<'_, Option<CrlRecord>> {
-        self.0.crl(issuer)
+    fn requests_before(&self, filter: AgeFilter) -> Answer<'_, Vec<RequestRecord>> {
+        self.0.requests_before(filter)
+    }
+
+    fn pending_from(&self, source: IpAddr, at_most: usize) -> Answer<'_, usize> {
+        self.0.pending_from(source, at_most)
+    }
+
+    fn ledger(
+        &self,
+        issuer: &IssuerId,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Answer<'_, Vec<(u64, LedgerEntry)>> {
+        self.0.ledger(issuer, after, limit)
+    }
+
+    fn next_serial(&self, issuer: &IssuerId) -> Answer<'_, Option<u64>> {
+        self.0.next_serial(issuer)
+    }
+
+    fn crl(&self, issuer: &IssuerId, scope: CrlScope) -> Answer<'_, Option<CrlRecord>> {
+        self.0.crl(issuer, scope)
+    }
+
+    fn ancestor_crls(&self, issuer: &IssuerId) -> Answer<'_, Vec<AncestorCrl>> {
+        self.0.ancestor_crls(issuer)
+    }
+
+    fn tally(&self, now: UnixTime, soon: UnixTime) -> Answer<'_, Tally> {
+        self.0.tally(now, soon)
     }
 
     fn open_intents(&self) -> Answer<'_, Vec<Intent>> {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use countersign_authority::store::{RequestFilter, Store};
-use countersign_authority::{IssuerId, RequestState};
+use countersign_authority::{CrlScope, IssuerId, RequestState};
 use countersign_pki::{Certificate, Crl, Serial, pem};
 use countersign_policy::Effect;
 use countersign_testkit::counterparts::kills;
@@ -295,7 +295,7 @@ fn check_ledger(data: &std::path::Path, acknowledged: &Acknowledged) {
                 let parsed = Certificate::parse(&entry.der).unwrap();
                 assert_eq!(parsed.serial(), entry.serial);
             }
-            let crl = store.crl(&issuer).await.unwrap().unwrap();
+            let crl = store.crl(&issuer, CrlScope::Full).await.unwrap().unwrap();
             let listed: BTreeSet<Serial> = Crl::parse(&crl.der).unwrap().serials().collect();
             let (_, revoked) = store.revocations(&issuer, crl.this_update).await.unwrap();
             let revoked: BTreeSet<Serial> = revoked.into_iter().map(|one| one.serial).collect();

@@ -120,6 +120,7 @@ impl From<Broken> for Refusal {
             | Broken::Defect
             | Broken::Entropy(_)
             | Broken::Encode(_)
+            | Broken::Serials(_)
             | Broken::StoredRequest { .. } => {
                 error!(error = &fault as &dyn std::error::Error, "call failed");
                 Self::Internal { what }

@@ -107,6 +107,7 @@ pub(super) fn broken(fault: &Broken) -> Response {
         | Broken::Defect
         | Broken::Entropy(_)
         | Broken::Encode(_)
+        | Broken::Serials(_)
         | Broken::StoredRequest { .. } => {
             error!(error = fault as &dyn std::error::Error, "request failed");
             answer::internal(&fault.to_string())

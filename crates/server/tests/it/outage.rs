@@ -1,13 +1,15 @@
 //! A store that stops answering when a test says so.
 
+use std::net::IpAddr;
 use std::sync::Mutex;
 
 use countersign_authority::store::{
-    Answer, Change, Changed, CommitFault, Committed, Past, RequestFilter, Store, StoreFault,
+    AgeFilter, Answer, Change, Changed, CommitFault, Committed, Past, RequestFilter, Store,
+    StoreFault, Tally,
 };
 use countersign_authority::{
-    AuditEntry, CrlRecord, Door, Intent, IssuerId, LedgerEntry, RequestId, RequestRecord, Revision,
-    Revocation,
+    AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, IssuerId, LedgerEntry, RequestId,
+    RequestRecord, Revision, Revocation,
 };
 use countersign_pki::{Serial, UnixTime};
 use countersign_store::SqliteStore;
@@ -103,8 +105,37 @@ impl Store for Switched {
         self.or(self.store.revocations(issuer, alive_at))
     }
 
-    fn crl(&self, issuer: &IssuerId) -> Answer<'_, Option<CrlRecord>> {
-        self.or(self.store.crl(issuer))
+    fn requests_before(&self, filter: AgeFilter) -> Answer<'_, Vec<RequestRecord>> {
+        self.or(self.store.requests_before(filter))
+    }
+
+    fn pending_from(&self, source: IpAddr, at_most: usize) -> Answer<'_, usize> {
+        self.or(self.store.pending_from(source, at_most))
+    }
+
+    fn ledger(
+        &self,
+        issuer: &IssuerId,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Answer<'_, Vec<(u64, LedgerEntry)>> {
+        self.or(self.store.ledger(issuer, after, limit))
+    }
+
+    fn next_serial(&self, issuer: &IssuerId) -> Answer<'_, Option<u64>> {
+        self.or(self.store.next_serial(issuer))
+    }
+
+    fn crl(&self, issuer: &IssuerId, scope: CrlScope) -> Answer<'_, Option<CrlRecord>> {
+        self.or(self.store.crl(issuer, scope))
+    }
+
+    fn ancestor_crls(&self, issuer: &IssuerId) -> Answer<'_, Vec<AncestorCrl>> {
+        self.or(self.store.ancestor_crls(issuer))
+    }
+
+    fn tally(&self, now: UnixTime, soon: UnixTime) -> Answer<'_, Tally> {
+        self.or(self.store.tally(now, soon))
     }
 
     fn open_intents(&self) -> Answer<'_, Vec<Intent>> {

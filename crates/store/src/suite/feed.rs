@@ -1,7 +1,7 @@
 //! The change feed, the audit log, revisions, and what a new start finds.
 
 use countersign_authority::store::{Change, Changed, ChangedThing, Past, Store, Write};
-use countersign_authority::{AuditEntry, Revision};
+use countersign_authority::{AuditEntry, CrlScope, Revision};
 use countersign_pki::RevocationReason;
 
 use super::sample::{assert_same, crl, enrol, insert, untouched, write};
@@ -251,7 +251,10 @@ async fn everything(store: &dyn Store, enrolled: &super::Enrolment) -> Vec<Strin
             "{:?}",
             store.revocations(&issuer, Sample::time(0)).await.unwrap()
         ),
-        format!("{:?}", store.crl(&issuer).await.unwrap().unwrap()),
+        format!(
+            "{:?}",
+            store.crl(&issuer, CrlScope::Full).await.unwrap().unwrap()
+        ),
         format!("{:?}", store.open_intents().await.unwrap()),
     ]
 }

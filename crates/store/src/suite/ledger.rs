@@ -1,7 +1,7 @@
 //! The ledger: intents, certificates, revocations and published lists.
 
 use countersign_authority::store::{Change, CommitFault, Precondition, Store, Write};
-use countersign_authority::{Intent, IssuerId, LedgerEntry, Owner, Revoked};
+use countersign_authority::{CrlScope, Intent, IssuerId, LedgerEntry, Owner, Revoked};
 use countersign_pki::{RevocationReason, Serial};
 
 use super::sample::{assert_same, crl, enrol, renew, write};
@@ -52,6 +52,7 @@ pub async fn an_intent_becomes_a_certificate_field_by_field(ground: &dyn Ground)
         der,
         explanation,
         revoked: None,
+        retired: None,
     };
     assert_same(
         store.certificate(&issuer, &serial).await.unwrap(),
@@ -372,12 +373,19 @@ pub async fn the_number_of_the_crl_guards_its_publication(ground: &dyn Ground) {
     let publish = |after, number| Change {
         preconditions: vec![Precondition::CrlNumber {
             issuer: Sample::issuer(),
+            scope: CrlScope::Full,
             number: after,
         }],
         writes: vec![Write::PutCrl(crl(number))],
         audit: vec![],
     };
-    assert!(store.crl(&Sample::issuer()).await.unwrap().is_none());
+    assert!(
+        store
+            .crl(&Sample::issuer(), CrlScope::Full)
+            .await
+            .unwrap()
+            .is_none()
+    );
     assert!(matches!(
         store.commit(publish(Some(0), 1)).await,
         Err(CommitFault::Conflict { .. })
@@ -387,14 +395,26 @@ pub async fn the_number_of_the_crl_guards_its_publication(ground: &dyn Ground) {
         store.commit(publish(None, 2)).await,
         Err(CommitFault::Conflict { .. })
     ));
-    assert_same(store.crl(&Sample::issuer()).await.unwrap(), Some(crl(1)));
+    assert_same(
+        store.crl(&Sample::issuer(), CrlScope::Full).await.unwrap(),
+        Some(crl(1)),
+    );
     store.commit(publish(Some(1), 2)).await.unwrap();
     assert!(matches!(
         store.commit(publish(Some(1), 2)).await,
         Err(CommitFault::Conflict { .. })
     ));
-    assert_same(store.crl(&Sample::issuer()).await.unwrap(), Some(crl(2)));
-    assert!(store.crl(&other_issuer()).await.unwrap().is_none());
+    assert_same(
+        store.crl(&Sample::issuer(), CrlScope::Full).await.unwrap(),
+        Some(crl(2)),
+    );
+    assert!(
+        store
+            .crl(&other_issuer(), CrlScope::Full)
+            .await
+            .unwrap()
+            .is_none()
+    );
 }
 
 /// Renewals of a name are listed from the newest, without those that ended.

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use countersign_authority::store::{Change, Committed, Precondition, RequestUpdate, Store, Write};
 use countersign_authority::{
-    AuditEntry, CrlRecord, Door, Intent, IssuerId, Owner, RequestId, RequestRecord, RequestState,
-    Revision, Revocation, Revoked,
+    AuditEntry, CrlRecord, CrlScope, Door, Intent, IssuerId, Owner, RequestId, RequestRecord,
+    RequestState, Revision, Revocation, Revoked,
 };
 use countersign_pki::{RevocationReason, Serial, UnixTime, fingerprint_sha256};
 use countersign_policy::{
@@ -241,6 +241,7 @@ impl Enrolment {
             serial: self.intent.serial,
             revoked: Revoked { at, reason },
             not_after: self.intent.not_after,
+            listed: true,
         }
     }
 }
@@ -262,6 +263,7 @@ pub(super) fn untouched(request: &RequestRecord) -> RequestUpdate {
 pub(super) fn crl(number: u64) -> CrlRecord {
     CrlRecord {
         issuer: Sample::issuer(),
+        scope: CrlScope::Full,
         number,
         covers: Revision(number),
         this_update: Sample::time(0),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use countersign_authority::store::{Change, RequestFilter, Write};
-use countersign_authority::{Revision, Store};
+use countersign_authority::{CrlScope, Revision, Store};
 use countersign_pki::RevocationReason;
 use countersign_store::suite::Sample;
 use countersign_store::{OpenFault, SqliteStore};
@@ -152,7 +152,15 @@ async fn the_first_schema_opens() {
     assert_eq!(entry.revoked.unwrap().reason, RevocationReason::Superseded);
     let (complete_to, revoked) = store.revocations(&issuer, Sample::time(0)).await.unwrap();
     assert_eq!((complete_to, revoked.len()), (Revision(4), 1));
-    assert_eq!(store.crl(&issuer).await.unwrap().unwrap().number, 1);
+    assert_eq!(
+        store
+            .crl(&issuer, CrlScope::Full)
+            .await
+            .unwrap()
+            .unwrap()
+            .number,
+        1
+    );
     assert_eq!(store.open_intents().await.unwrap().len(), 1);
     assert_eq!(
         store.changes(Revision::default(), 100).await.unwrap().len(),
