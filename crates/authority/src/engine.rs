@@ -286,7 +286,7 @@ impl Core {
     /// A serial that was not given out before: the next one where serials are counted, else a random one.
     pub(crate) fn new_serial(&self, issuer: &IssuerId) -> Result<Serial, Broken> {
         if let Some(next) = self.serials.get(issuer) {
-            return Ok(Serial::from_u64(next.fetch_add(1, Ordering::Relaxed))?);
+            return Ok(Serial::try_from(next.fetch_add(1, Ordering::Relaxed))?);
         }
         let mut random = [0u8; 16];
         self.entropy.fill(&mut random)?;

@@ -52,14 +52,6 @@ impl Serial {
         Serial { octets }
     }
 
-    /// A counted serial.
-    ///
-    /// # Errors
-    /// If it is zero.
-    pub fn from_u64(number: u64) -> Result<Self, SerialFault> {
-        Self::from_be_bytes(&number.to_be_bytes())
-    }
-
     /// Reads hexadecimal of either case, with or without a `0x` prefix.
     ///
     /// # Errors

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use countersign_authority::{Authority, IssuerId};
 use countersign_pki::{Certificate, oid, pem};
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime as TlsTime};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature_with_raw_key};
+use rustls::pki_types::{
+    CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer, UnixTime as TlsTime,
+};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, ServerConfig};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
@@ -184,9 +186,13 @@ impl ClientCertVerifier for ClientVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(
+        // By the key alone. The library's own reading of the certificate refuses every critical extension that it
+        // does not know, and agents may have critical Puppet extensions; what the certificate is worth is said above.
+        let certificate =
+            Certificate::parse(cert).map_err(|_| Error::from(CertificateError::BadEncoding))?;
+        verify_tls13_signature_with_raw_key(
             message,
-            cert,
+            &SubjectPublicKeyInfoDer::from(certificate.spki_der()),
             dss,
             &self.provider.signature_verification_algorithms,
         )

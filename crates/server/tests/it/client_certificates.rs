@@ -1,7 +1,7 @@
 //! Which client certificates count, at listeners over real sockets, in both versions of TLS.
 
 use countersign_authority::IssuerId;
-use countersign_pki::{RevocationReason, oid};
+use countersign_pki::{Oid, RevocationReason, oid};
 use countersign_policy::Requester;
 use countersign_server::{Peer, PeerIdentity, Timeouts};
 use countersign_testkit::csr::CsrBuilder;
@@ -10,7 +10,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{AlertDescription, SupportedProtocolVersion};
 
 use crate::wire::Site;
-use crate::world::{Forged, KUBERNETES_ADMIN, PUPPET_ADMIN, START, World};
+use crate::world::{Forged, KUBERNETES_ADMIN, PUPPET_ADMIN, PUPPET_AGENT, START, World};
 
 const VERSIONS: [&[&SupportedProtocolVersion]; 2] = [&[&TLS12], &[&TLS13]];
 const STATUSES: &str = "/puppet-ca/v1/certificate_statuses/all";
@@ -42,6 +42,23 @@ async fn puppet_listener_fails_the_handshake_for_what_does_not_count() {
         let good = client().with(&good, keys::p256_d());
         assert_eq!(good.get(STATUSES).await, 200, "{version:?}");
     }
+}
+
+/// In TLS 1.3; the library reads certificates itself in 1.2.
+#[tokio::test]
+async fn a_critical_puppet_extension_does_not_lock_an_agent_out() {
+    let world = World::strict().await;
+    let role = Oid::parse("1.3.6.1.4.1.34380.1.1.13").unwrap();
+    let request = CsrBuilder::new("web01").raw_extension(&role, Some(true), b"\x0c\x03web");
+    let peer = world.client(PUPPET_AGENT, "web01", &request).await;
+    let certificate = certificate_of(&world, &peer);
+    let site = Site::puppet(world, Timeouts::STANDARD).await;
+    let agent = site.client().version(VERSIONS[1]);
+    let agent = agent.with(&certificate, keys::p256_d());
+    assert_eq!(agent.get("/puppet-ca/v1/expirations").await, 200);
+    let thief = site.client().version(VERSIONS[1]);
+    let thief = thief.with(&certificate, keys::p256_a());
+    assert_eq!(thief.alert().await, AlertDescription::DecryptError);
 }
 
 #[tokio::test]
