@@ -10,6 +10,7 @@ mod debian;
 mod deny;
 mod invocation;
 mod kubectl;
+mod pkilint;
 mod setup;
 mod tally;
 mod test;

@@ -1,4 +1,4 @@
-//! What the tests need and `cargo` does not bring: the Puppet agent, `openssl`, `kubectl`, cargo-deny.
+//! What the tests need and `cargo` does not bring: the Puppet agent, `openssl`, `kubectl`, pkilint, cargo-deny.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -7,12 +7,13 @@ use std::thread;
 use anyhow::{Result, anyhow};
 
 use crate::cache::{Builder, Cache};
-use crate::{debian, deny, invocation, kubectl};
+use crate::{debian, deny, invocation, kubectl, pkilint};
 
 /// Where the programs are; an error where one could not be had.
 pub(crate) struct Counterparts {
     pub(crate) debian: Result<PathBuf>,
     pub(crate) kubectl: Result<PathBuf>,
+    pub(crate) pkilint: Result<PathBuf>,
     pub(crate) deny: Result<PathBuf>,
 }
 
@@ -23,6 +24,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     println!("puppet: {}", place(&counterparts.puppet()));
     println!("openssl: {}", place(&counterparts.openssl()));
     println!("kubectl: {}", place(&counterparts.kubectl()));
+    println!("pkilint: {}", place(&counterparts.pkilint()));
     println!("cargo-deny: {}", place(&counterparts.deny.as_deref().ok()));
     let faults = counterparts.faults();
     for fault in &faults {
@@ -41,6 +43,7 @@ impl Counterparts {
         thread::scope(|scope| {
             let slow = scope.spawn(|| (kubectl::ensure(builder), deny::ensure(builder)));
             let debian = debian::ensure(builder);
+            let pkilint = pkilint::ensure(builder);
             let other = meanwhile();
             let (kubectl, deny) = slow.join().unwrap_or_else(|_| {
                 let fault = || {
@@ -53,6 +56,7 @@ impl Counterparts {
             let counterparts = Self {
                 debian,
                 kubectl,
+                pkilint,
                 deny,
             };
             (counterparts, other)
@@ -77,8 +81,12 @@ impl Counterparts {
         Some(self.kubectl.as_ref().ok()?.join("kubectl"))
     }
 
+    pub(crate) fn pkilint(&self) -> Option<PathBuf> {
+        Some(self.pkilint.as_ref().ok()?.join("bin/pkilint"))
+    }
+
     pub(crate) fn faults(&self) -> Vec<&anyhow::Error> {
-        [&self.debian, &self.kubectl, &self.deny]
+        [&self.debian, &self.kubectl, &self.pkilint, &self.deny]
             .into_iter()
             .filter_map(|part| part.as_ref().err())
             .collect()

@@ -1,7 +1,6 @@
 //! `cargo xtask test`: everything, from an empty machine to the last line with the counts.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
-use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -74,7 +73,7 @@ fn run_tests(options: &Options, counterparts: &Counterparts) -> Result<Tally> {
         .args(["test", "--workspace", "--no-fail-fast"])
         .env("COUNTERSIGN_TEST_KILLS", options.kills.to_string())
         .stdout(Stdio::piped());
-    let programs: [(&str, Option<PathBuf>); 4] = [
+    let programs = [
         ("COUNTERSIGN_TEST_PUPPET", counterparts.puppet()),
         (
             "COUNTERSIGN_TEST_PUPPETSERVER_CA",
@@ -82,6 +81,7 @@ fn run_tests(options: &Options, counterparts: &Counterparts) -> Result<Tally> {
         ),
         ("COUNTERSIGN_TEST_OPENSSL", counterparts.openssl()),
         ("COUNTERSIGN_TEST_KUBECTL", counterparts.kubectl()),
+        ("COUNTERSIGN_TEST_PKILINT", counterparts.pkilint()),
     ];
     for (name, program) in programs {
         if let Some(program) = program {

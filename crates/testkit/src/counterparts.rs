@@ -19,6 +19,8 @@ pub enum Counterpart {
     Kubectl,
     /// The OpenSSL 3 command line.
     Openssl,
+    /// pkilint; its first argument is the linter.
+    Pkilint,
 }
 
 /// The program was not prepared.
@@ -65,7 +67,7 @@ impl Counterpart {
             Self::Openssl => env::split_paths(&variable("PATH")?)
                 .map(|folder| folder.join(self.name()))
                 .find(|path| path.is_file()),
-            Self::Puppet | Self::PuppetserverCa | Self::Kubectl => None,
+            Self::Puppet | Self::PuppetserverCa | Self::Kubectl | Self::Pkilint => None,
         }
     }
 
@@ -80,6 +82,7 @@ impl Counterpart {
             Self::PuppetserverCa => "debian/bin/puppetserver-ca",
             Self::Openssl => "debian/bin/openssl",
             Self::Kubectl => "kubectl/kubectl",
+            Self::Pkilint => "pkilint/bin/pkilint",
         }))
     }
 
@@ -89,6 +92,7 @@ impl Counterpart {
             Self::PuppetserverCa => "puppetserver-ca",
             Self::Kubectl => "kubectl",
             Self::Openssl => "openssl",
+            Self::Pkilint => "pkilint",
         }
     }
 
@@ -98,6 +102,7 @@ impl Counterpart {
             Self::PuppetserverCa => "COUNTERSIGN_TEST_PUPPETSERVER_CA",
             Self::Kubectl => "COUNTERSIGN_TEST_KUBECTL",
             Self::Openssl => "COUNTERSIGN_TEST_OPENSSL",
+            Self::Pkilint => "COUNTERSIGN_TEST_PKILINT",
         }
     }
 }

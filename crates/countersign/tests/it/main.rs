@@ -7,6 +7,7 @@
 
 mod cli;
 mod commands;
+mod conformance;
 mod crash;
 mod disk;
 mod first_start;
@@ -15,6 +16,7 @@ mod invariants;
 mod kubectl;
 mod lifecycle;
 mod limits;
+mod pkilint;
 mod puppet_agent;
 mod puppetserver_ca;
 mod site;

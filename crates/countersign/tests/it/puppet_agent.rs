@@ -10,7 +10,7 @@ use countersign_testkit::deadline::run_with_deadline;
 
 use crate::site::{COUNTERSIGN, Site};
 
-fn agent(site: &Site, name: &str) -> PuppetAgent {
+pub(crate) fn agent(site: &Site, name: &str) -> PuppetAgent {
     PuppetAgent::new(&site.folder(name), "localhost", site.puppet().port(), name).unwrap()
 }
 
@@ -178,7 +178,7 @@ fn revoked_stays_out() {
 }
 
 /// Puppet writes PKCS#1; the client wants PKCS#8.
-fn pkcs8(path: &Path) -> Vec<u8> {
+pub(crate) fn pkcs8(path: &Path) -> Vec<u8> {
     let mut command = Command::new(Counterpart::Openssl.find().unwrap());
     command
         .args(["pkcs8", "-topk8", "-nocrypt", "-in"])

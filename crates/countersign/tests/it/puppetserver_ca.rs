@@ -10,13 +10,13 @@ use countersign_testkit::deadline::{Finished, run_with_deadline};
 use crate::site::{Site, TEXT, puppet_request};
 
 /// The command on the authority's own machine, as its administrator has it.
-struct Administrator<'a> {
+pub(crate) struct Administrator<'a> {
     site: &'a Site,
     config: PathBuf,
 }
 
 impl<'a> Administrator<'a> {
-    fn of(site: &'a Site) -> Self {
+    pub(crate) fn of(site: &'a Site) -> Self {
         let folder = site.folder("puppetserver-ca");
         let config = folder.join("puppet.conf");
         let (data, port) = (site.data(), site.puppet().port());
@@ -44,7 +44,7 @@ impl<'a> Administrator<'a> {
     }
 
     #[track_caller]
-    fn expect(&self, action: &str, arguments: &[&str], code: i32, says: &str) {
+    pub(crate) fn expect(&self, action: &str, arguments: &[&str], code: i32, says: &str) {
         let finished = self.run(action, arguments);
         assert_eq!(
             finished.code,
