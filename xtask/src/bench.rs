@@ -6,6 +6,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -90,6 +91,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             100.0 * rsa / (raw_rsa * cores)
         );
         drop(server);
+        at_scale(&plan, &load, &target, &data.join("large"))?;
 
         for url in &plan.against {
             let prefix = format!("prefix=against-{}", std::process::id());
@@ -108,8 +110,93 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     results.and(removed.context("cannot remove the benchmark's folder"))
 }
 
+/// What a long ledger costs: listings, revocation beside many revoked, a start, memory.
+#[expect(clippy::disallowed_methods, reason = "it measures time")]
+fn at_scale(plan: &Plan, load: &Load, target: &Path, data: &Path) -> Result<()> {
+    let count = plan.certificates;
+    let server = Server::start(target, data, "p256")?;
+    let fill = [
+        format!("server={}", server.url),
+        format!("count={count}"),
+        "connections=64".to_owned(),
+        "prefix=many".to_owned(),
+    ];
+    let [url, amount, connections, prefix] = &fill;
+    let filled = load.run(&["enrol", url, amount, connections, prefix])?;
+    println!(
+        "enrolment of {count}       {:8.0} /s   resident {} MiB",
+        number(&filled, "per_second")?,
+        server.resident_mib()?
+    );
+    let revoked = count / 2;
+    let revoke = |server: &Server, from: usize, count: usize, batch: usize| {
+        let [url, from, count, batch] = [
+            format!("server={}", server.url),
+            format!("from={from}"),
+            format!("count={count}"),
+            format!("batch={batch}"),
+        ];
+        let [cert, key] = server.administrator();
+        load.run(&["revoke", &url, &cert, &key, prefix, &from, &count, &batch])
+    };
+    let alone = number(&revoke(&server, count - 20, 20, 1)?, "p50_ms")?;
+    revoke(&server, 0, revoked, 1000)?;
+    let beside = number(&revoke(&server, count - 40, 20, 1)?, "p50_ms")?;
+    println!(
+        "revocation, p50             {alone:8.1} ms   {beside:.1} ms beside {revoked} revoked, each on the CRL when answered"
+    );
+    drop(server);
+
+    let begun = Instant::now();
+    let server = Server::start(target, data, "p256")?;
+    println!(
+        "start                       {:8.0} ms   resident {} MiB",
+        begun.elapsed().as_secs_f64() * 1e3,
+        server.resident_mib()?
+    );
+    let url = format!("server={}", server.url);
+    let [cert, key] = server.administrator();
+    for (what, path, times) in [
+        (
+            "list all",
+            "/puppet-ca/v1/certificate_statuses/all".to_owned(),
+            5,
+        ),
+        (
+            "list requested (none)",
+            "/puppet-ca/v1/certificate_statuses/all?state=requested".to_owned(),
+            100,
+        ),
+        (
+            "list a page of 100",
+            "/enrol/v1/certificates?limit=100".to_owned(),
+            100,
+        ),
+        (
+            "GET CRL",
+            "/puppet-ca/v1/certificate_revocation_list/ca".to_owned(),
+            100,
+        ),
+    ] {
+        let (path, times) = (format!("path={path}"), format!("count={times}"));
+        let got = load.run(&["get", &url, &cert, &key, &path, &times, "connections=1"])?;
+        println!(
+            "{what:27} {:8.1} ms   {:.0} kB",
+            number(&got, "p50_ms")?,
+            number(&got, "bytes")? / 1000.0
+        );
+    }
+    println!(
+        "resident after that         {:8} MiB",
+        server.resident_mib()?
+    );
+    Ok(())
+}
+
 struct Plan {
     enrolments: usize,
+    /// How many the long ledger has.
+    certificates: usize,
     against: Vec<String>,
 }
 
@@ -117,12 +204,16 @@ impl Plan {
     fn parse(args: &[String]) -> Result<Self> {
         let mut plan = Self {
             enrolments: 20_000,
+            certificates: 100_000,
             against: Vec::new(),
         };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             match arg.as_str() {
-                "--quick" => plan.enrolments = 4_000,
+                "--quick" => {
+                    plan.enrolments = 4_000;
+                    plan.certificates = 10_000;
+                }
                 "--against" => {
                     let url = args
                         .next()
@@ -193,12 +284,13 @@ fn number(value: &Value, key: &str) -> Result<f64> {
 struct Server {
     child: Child,
     url: String,
+    data: PathBuf,
 }
 
 impl Server {
     fn start(target: &Path, data: &Path, key: &str) -> Result<Self> {
         std::fs::create_dir_all(data)?;
-        let config = data.join("bench.yaml");
+        let (config, folder) = (data.join("bench.yaml"), data.join("data"));
         std::fs::write(
             &config,
             format!(
@@ -210,7 +302,7 @@ impl Server {
             .arg("--config")
             .arg(&config)
             .arg("--data")
-            .arg(data.join("data"))
+            .arg(&folder)
             .args(["--listen", "127.0.0.1:0", "--kubernetes-listen", "off"])
             .args(["--hostname", "localhost", "--autosign", "true"])
             .env_remove("RUST_LOG")
@@ -232,7 +324,26 @@ impl Server {
         Ok(Self {
             child,
             url: url.to_owned(),
+            data: folder,
         })
+    }
+
+    /// The load generator's options for the administrator.
+    fn administrator(&self) -> [String; 2] {
+        let file = |name: &str| self.data.join("admin").join(name).display().to_string();
+        [
+            format!("cert={}", file("admin.pem")),
+            format!("key={}", file("admin-key.pem")),
+        ]
+    }
+
+    fn resident_mib(&self) -> Result<u64> {
+        let path = format!("/proc/{}/status", self.child.id());
+        let text = std::fs::read_to_string(&path).context("cannot read the server's memory")?;
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let words = line.map(str::split_whitespace);
+        let kib: Option<u64> = words.and_then(|mut words| words.next()?.parse().ok());
+        Ok(kib.with_context(|| format!("no VmRSS in {path}"))? / 1024)
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! `load raw` measures what the cryptography alone costs. `load enrol` puts enrolments (PUT of a request, GET
 //! of its certificate) on any Puppet-compatible CA that signs at once, over kept-alive or fresh connections;
-//! `load get` repeats one GET; `load handshake` only connects. Each prints one line of JSON. It speaks
-//! HTTP/1.1 by hand: on a machine with two cores, the generator's own appetite is part of the result.
+//! `load get` repeats one GET; `load handshake` only connects; `load revoke` revokes one name after the other, or cleans
+//! them in batches. Each prints one line of JSON. It speaks HTTP/1.1 by hand: on a machine with two cores, the generator's own appetite is part of the result.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -27,7 +27,8 @@ use countersign_pki::pem;
 use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::keys;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -58,7 +59,8 @@ fn main() {
         "enrol" => runtime.block_on(enrol(&options)),
         "get" => runtime.block_on(get(&options)),
         "handshake" => runtime.block_on(handshake(&options)),
-        _ => panic!("load raw|enrol|get|handshake KEY=VALUE..."),
+        "revoke" => runtime.block_on(revoke(&options)),
+        _ => panic!("load raw|enrol|get|handshake|revoke KEY=VALUE..."),
     }
 }
 
@@ -140,7 +142,7 @@ async fn enrol(options: &Options) {
             })
             .collect(),
     );
-    let server = Arc::new(Server::new(options.text("server")));
+    let server = Arc::new(Server::new(options));
     let next = Arc::new(AtomicUsize::new(0));
     let signed = Arc::new(AtomicUsize::new(0));
     let ticks = options.server_ticks();
@@ -218,11 +220,15 @@ async fn get(options: &Options) {
         let path = path.clone();
         async move {
             let mut connection = server.connect().await;
-            let mut done = 0usize;
+            let mut done = Vec::new();
             while next() {
+                let begun = Instant::now();
                 let got = connection.call("GET", &path, "").await;
                 assert_eq!(got.0, 200, "GET {path}");
-                done += 1;
+                done.push(Done {
+                    took: begun.elapsed(),
+                    bytes: got.1.len(),
+                });
             }
             done
         }
@@ -230,12 +236,66 @@ async fn get(options: &Options) {
     .await;
 }
 
+/// Names `prefix`-`from` onwards: each by a call of its own, until its serial is on the published list; or, with
+/// `batch`, so many in one call.
+async fn revoke(options: &Options) {
+    let (from, count) = (options.number("from", 0), options.number("count", 20));
+    let batch = options.number("batch", 1);
+    let name = |n: usize| format!("{}-{n}.load.example.com", options.text("prefix"));
+    let mut connection = Server::new(options).connect().await;
+    let mut took = Vec::new();
+    for first in (from..from + count).step_by(batch) {
+        let names: Vec<String> = (first..first + batch).map(name).collect();
+        let (path, body) = if batch == 1 {
+            (
+                format!("/puppet-ca/v1/certificate_status/{}", names[0]),
+                r#"{"desired_state":"revoked"}"#.to_owned(),
+            )
+        } else {
+            let body = format!(r#"{{"certnames":{names:?}}}"#);
+            ("/puppet-ca/v1/clean".to_owned(), body)
+        };
+        let begun = Instant::now();
+        let told = connection
+            .call_as("application/json", "PUT", &path, &body)
+            .await;
+        assert!(told.0 == 200 || told.0 == 204, "{path}: {}", told.0);
+        took.push(begun.elapsed());
+    }
+    println!("{}", summary(&mut took, &[]));
+}
+
+/// What one call cost.
+struct Done {
+    took: Duration,
+    bytes: usize,
+}
+
+fn summary(took: &mut [Duration], extra: &[(&str, f64)]) -> String {
+    took.sort_unstable();
+    let millis = |share: usize| took[(took.len() - 1) * share / 100].as_secs_f64() * 1e3;
+    let extra: String = extra
+        .iter()
+        .map(|(name, value)| format!(",\"{name}\":{value:.0}"))
+        .collect();
+    format!(
+        "{{\"done\":{},\"p50_ms\":{:.2},\"p99_ms\":{:.2}{extra}}}",
+        took.len(),
+        millis(50),
+        millis(99)
+    )
+}
+
 async fn handshake(options: &Options) {
     repeat(options, |server, next| async move {
-        let mut done = 0usize;
+        let mut done = Vec::new();
         while next() {
+            let begun = Instant::now();
             server.connect().await.stream.shutdown().await.ok();
-            done += 1;
+            done.push(Done {
+                took: begun.elapsed(),
+                bytes: 0,
+            });
         }
         done
     })
@@ -245,10 +305,10 @@ async fn handshake(options: &Options) {
 async fn repeat<F, W>(options: &Options, work: F)
 where
     F: Fn(Arc<Server>, Box<dyn Fn() -> bool + Send + Sync>) -> W,
-    W: Future<Output = usize> + Send + 'static,
+    W: Future<Output = Vec<Done>> + Send + 'static,
 {
     let count = options.number("count", 20_000);
-    let server = Arc::new(Server::new(options.text("server")));
+    let server = Arc::new(Server::new(options));
     let left = Arc::new(AtomicUsize::new(0));
     let started = Instant::now();
     let tasks: Vec<_> = (0..options.number("connections", 16))
@@ -258,13 +318,19 @@ where
             tokio::spawn(work(Arc::clone(&server), next))
         })
         .collect();
-    let mut done = 0;
+    let mut done = Vec::new();
     for task in tasks {
-        done += task.await.unwrap();
+        done.extend(task.await.unwrap());
     }
+    let elapsed = started.elapsed().as_secs_f64();
+    let bytes = done.iter().map(|one| one.bytes).max().unwrap_or(0);
+    let mut took: Vec<Duration> = done.iter().map(|one| one.took).collect();
     #[expect(clippy::cast_precision_loss, reason = "counts of a benchmark")]
-    let per_second = done as f64 / started.elapsed().as_secs_f64();
-    println!("{{\"done\":{done},\"per_second\":{per_second:.0}}}");
+    let extra = [
+        ("per_second", took.len() as f64 / elapsed),
+        ("bytes", bytes as f64),
+    ];
+    println!("{}", summary(&mut took, &extra));
 }
 
 struct Server {
@@ -274,7 +340,9 @@ struct Server {
 }
 
 impl Server {
-    fn new(url: &str) -> Self {
+    /// The server of the option, and the administrator of `cert` and `key` if they are named.
+    fn new(options: &Options) -> Self {
+        let url = options.text("server");
         let (scheme, address) = url.trim_end_matches('/').split_once("://").unwrap();
         let config = ClientConfig::builder_with_provider(Arc::new(
             rustls::crypto::aws_lc_rs::default_provider(),
@@ -282,8 +350,16 @@ impl Server {
         .with_safe_default_protocol_versions()
         .unwrap()
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(TrustAnyone))
-        .with_no_client_auth();
+        .with_custom_certificate_verifier(Arc::new(TrustAnyone));
+        let config = match (options.0.get("cert"), options.0.get("key")) {
+            (Some(certificate), Some(key)) => {
+                let chain = CertificateDer::pem_file_iter(certificate).unwrap();
+                let chain = chain.collect::<Result<_, _>>().unwrap();
+                let key = PrivateKeyDer::from_pem_file(key).unwrap();
+                config.with_client_auth_cert(chain, key).unwrap()
+            }
+            (_, _) => config.with_no_client_auth(),
+        };
         let tls = (scheme == "https").then(|| TlsConnector::from(Arc::new(config)));
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
         Self {
@@ -353,8 +429,18 @@ struct Connection {
 impl Connection {
     /// One request, one answer: status and body.
     async fn call(&mut self, method: &str, path: &str, body: &str) -> (u16, Vec<u8>) {
+        self.call_as("text/plain", method, path, body).await
+    }
+
+    async fn call_as(
+        &mut self,
+        kind: &str,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> (u16, Vec<u8>) {
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\nAccept: text/plain\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n{body}",
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nAccept: */*\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n{body}",
             self.host,
             body.len()
         );
@@ -394,7 +480,7 @@ impl Connection {
     }
 
     async fn chunked(&mut self, status: u16, head: usize) -> (u16, Vec<u8>) {
-        while find(&self.buffer[head..], b"0\r\n\r\n").is_none() {
+        while !self.buffer[head..].ends_with(b"0\r\n\r\n") {
             assert_ne!(
                 self.stream.read(&mut self.buffer).await,
                 0,
