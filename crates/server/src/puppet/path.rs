@@ -36,7 +36,8 @@ pub(super) enum PathFault {
     DotSegment,
 }
 
-/// Percent-decodes once, drops path parameters, joins repeated slashes, refuses dot segments.
+/// Percent-decodes once, drops path parameters, joins repeated slashes, refuses dot segments, and brings paths of Puppet
+/// 3 into today's form.
 pub(super) fn normalize(raw: &str) -> Result<Cow<'_, str>, PathFault> {
     if !raw.starts_with('/') {
         return Err(PathFault::NotAbsolute);
@@ -61,9 +62,26 @@ pub(super) fn normalize(raw: &str) -> Result<Cow<'_, str>, PathFault> {
                 joined.push(c);
             }
         }
-        return Ok(Cow::Owned(joined));
+        return Ok(of_today(Cow::Owned(joined)));
     }
-    Ok(decoded)
+    Ok(of_today(decoded))
+}
+
+/// Agents of Puppet 3 name their environment where the prefix stands today: `/production/certificate/ca`.
+fn of_today(path: Cow<'_, str>) -> Cow<'_, str> {
+    let mut segments = path.splitn(4, '/').skip(1);
+    let (environment, resource) = (segments.next(), segments.next());
+    let is_environment = |name: &str| {
+        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    };
+    match (environment, resource, segments.next()) {
+        (Some(environment), Some(resource), Some(name))
+            if is_environment(environment) && RESOURCES_OF_PUPPET_3.contains(&resource) =>
+        {
+            Cow::Owned(format!("/puppet-ca/v1/{resource}/{name}"))
+        }
+        (_, _, _) => path,
+    }
 }
 
 /// The route of a path in normal form.
@@ -137,6 +155,14 @@ fn percent_decode(raw: &str) -> Result<Vec<u8>, PathFault> {
     Ok(decoded)
 }
 
+const RESOURCES_OF_PUPPET_3: [&str; 5] = [
+    "certificate",
+    "certificate_request",
+    "certificate_revocation_list",
+    "certificate_status",
+    "certificate_statuses",
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,6 +179,25 @@ mod tests {
                 Ok("/puppet-ca/v1/certificate/a"),
             ),
             ("/a%2Fb", Ok("/a/b")),
+            (
+                "/production/certificate/ca",
+                Ok("/puppet-ca/v1/certificate/ca"),
+            ),
+            (
+                "//test_1//certificate_request/a%2Fb",
+                Ok("/puppet-ca/v1/certificate_request/a/b"),
+            ),
+            (
+                "/production/certificate_statuses/x",
+                Ok("/puppet-ca/v1/certificate_statuses/x"),
+            ),
+            ("/production/certificate", Ok("/production/certificate")),
+            ("/production/clean/x", Ok("/production/clean/x")),
+            (
+                "/pro-duction/certificate/x",
+                Ok("/pro-duction/certificate/x"),
+            ),
+            ("/puppet-ca/certificate/x", Ok("/puppet-ca/certificate/x")),
             ("/a%2f%2fb", Ok("/a/b")),
             ("/a%252Fb", Ok("/a%2Fb")),
             ("/a;jsessionid=1/b", Ok("/a")),
