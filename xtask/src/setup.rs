@@ -1,4 +1,4 @@
-//! What the tests need and `cargo` does not bring: the Puppet agent, `openssl`, `kubectl`, pkilint, cargo-deny.
+//! What the tests need and `cargo` does not bring: Puppet agents and servers, `openssl`, `kubectl`, pkilint, cargo-deny.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -7,11 +7,12 @@ use std::thread;
 use anyhow::{Result, anyhow};
 
 use crate::cache::{Builder, Cache};
-use crate::{debian, deny, invocation, kubectl, pkilint};
+use crate::{debian, deny, invocation, kubectl, pkilint, trixie};
 
 /// Where the programs are; an error where one could not be had.
 pub(crate) struct Counterparts {
     pub(crate) debian: Result<PathBuf>,
+    pub(crate) trixie: Result<PathBuf>,
     pub(crate) kubectl: Result<PathBuf>,
     pub(crate) pkilint: Result<PathBuf>,
     pub(crate) deny: Result<PathBuf>,
@@ -22,6 +23,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     let cache = Cache::of_the_user()?;
     let (counterparts, ()) = Counterparts::gather(&cache.builder()?, || ());
     println!("puppet: {}", place(&counterparts.puppet()));
+    println!("Debian 13: {}", place(&counterparts.trixie.as_deref().ok()));
     println!("openssl: {}", place(&counterparts.openssl()));
     println!("kubectl: {}", place(&counterparts.kubectl()));
     println!("pkilint: {}", place(&counterparts.pkilint()));
@@ -44,6 +46,7 @@ impl Counterparts {
             let slow = scope.spawn(|| (kubectl::ensure(builder), deny::ensure(builder)));
             let debian = debian::ensure(builder);
             let pkilint = pkilint::ensure(builder);
+            let trixie = trixie::ensure(builder);
             let other = meanwhile();
             let (kubectl, deny) = slow.join().unwrap_or_else(|_| {
                 let fault = || {
@@ -55,6 +58,7 @@ impl Counterparts {
             });
             let counterparts = Self {
                 debian,
+                trixie,
                 kubectl,
                 pkilint,
                 deny,
@@ -69,6 +73,11 @@ impl Counterparts {
 
     pub(crate) fn puppetserver_ca(&self) -> Option<PathBuf> {
         Some(self.debian.as_ref().ok()?.join("bin/puppetserver-ca"))
+    }
+
+    /// A program of the Debian 13 root.
+    pub(crate) fn newer(&self, program: &str) -> Option<PathBuf> {
+        Some(self.trixie.as_ref().ok()?.join("bin").join(program))
     }
 
     /// The machine's own, else Debian's from the cache folder.
@@ -86,10 +95,16 @@ impl Counterparts {
     }
 
     pub(crate) fn faults(&self) -> Vec<&anyhow::Error> {
-        [&self.debian, &self.kubectl, &self.pkilint, &self.deny]
-            .into_iter()
-            .filter_map(|part| part.as_ref().err())
-            .collect()
+        [
+            &self.debian,
+            &self.trixie,
+            &self.kubectl,
+            &self.pkilint,
+            &self.deny,
+        ]
+        .into_iter()
+        .filter_map(|part| part.as_ref().err())
+        .collect()
     }
 }
 

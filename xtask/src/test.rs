@@ -79,6 +79,15 @@ fn run_tests(options: &Options, counterparts: &Counterparts) -> Result<Tally> {
             "COUNTERSIGN_TEST_PUPPETSERVER_CA",
             counterparts.puppetserver_ca(),
         ),
+        ("COUNTERSIGN_TEST_PUPPET_8", counterparts.newer("puppet")),
+        (
+            "COUNTERSIGN_TEST_PUPPETSERVER_CA_2_7",
+            counterparts.newer("puppetserver-ca"),
+        ),
+        (
+            "COUNTERSIGN_TEST_PUPPETSERVER",
+            counterparts.newer("puppetserver"),
+        ),
         ("COUNTERSIGN_TEST_OPENSSL", counterparts.openssl()),
         ("COUNTERSIGN_TEST_KUBECTL", counterparts.kubectl()),
         ("COUNTERSIGN_TEST_PKILINT", counterparts.pkilint()),

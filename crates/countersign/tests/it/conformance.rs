@@ -8,6 +8,7 @@ use std::path::Path;
 
 use countersign_pki::{Certificate, Crl, Oid, fingerprint_sha256, pem};
 use countersign_testkit::agent::PuppetAgent;
+use countersign_testkit::counterparts::Release;
 use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::https::{Answer, HttpsClient};
 use countersign_testkit::keys;
@@ -126,7 +127,7 @@ fn t01_t02_t03_an_agent_asks_waits_and_gets_its_certificate_when_it_is_signed() 
     assert_eq!(answers, ["400", "404"], "{second}");
     assert_eq!(stored(), pending);
 
-    Administrator::of(&site).expect(
+    Administrator::of(Release::Debian12, &site).expect(
         "sign",
         &["--certname", "web01.example.com"],
         0,
@@ -290,7 +291,12 @@ fn t13_a_revoked_name_is_free_after_it_was_cleaned() {
             "web13 already has a revoked certificate; ignoring certificate request".to_owned()
         )
     );
-    Administrator::of(&site).expect("clean", &["--certname", "web13"], 0, "web13");
+    Administrator::of(Release::Debian12, &site).expect(
+        "clean",
+        &["--certname", "web13"],
+        0,
+        "web13",
+    );
     assert_eq!(ask(&site, "web13", &puppet_request("web13")).status, 200);
     assert_eq!(state(&site, "web13").as_deref(), Some("signed"));
 }
@@ -390,7 +396,7 @@ fn t20_only_requests_are_listed_as_requested() {
 #[test]
 fn t21_t22_the_admin_command_sees_the_server_and_that_nothing_waits() {
     let site = Site::start(&[]);
-    let admin = Administrator::of(&site);
+    let admin = Administrator::of(Release::Debian12, &site);
     admin.expect("prune", &[], 1, "running");
     admin.expect("sign", &["--all"], 24, "No waiting certificate requests");
     let services = site

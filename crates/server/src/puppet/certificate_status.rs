@@ -187,11 +187,11 @@ impl Desired {
             Ok(body) => body,
         };
         let state = match body.get("desired_state") {
-            None | Some(Value::Null) => {
+            Some(Value::String(state)) => state.clone(),
+            // A state that is no text counts as none.
+            None | Some(_) => {
                 return Err("Missing required parameter \"desired_state\"".to_owned());
             }
-            Some(Value::String(state)) => state.clone(),
-            Some(other) => other.to_string(),
         };
         if state != "signed" && state != "revoked" {
             return Err(format!(
