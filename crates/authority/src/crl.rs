@@ -174,7 +174,8 @@ impl Revocations {
     }
 }
 
-/// Whether the CRL on record lists everything in the index.
+/// Whether the CRL on record is the one of its number and lists everything in the index. After a restore its number is
+/// ahead of the list.
 pub(crate) fn lists_all(
     record: &CrlRecord,
     index: &BTreeMap<Serial, Revocation>,
@@ -183,6 +184,9 @@ pub(crate) fn lists_all(
     let Ok(crl) = Crl::parse(&record.der) else {
         return false;
     };
+    if crl.number() != Some(record.number) {
+        return false;
+    }
     let listed: BTreeSet<Serial> = crl.serials().collect();
     let due = index.values().filter(|one| belongs_on_crl(one, now));
     due.map(|one| one.serial)

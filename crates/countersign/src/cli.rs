@@ -32,6 +32,10 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: CaCommand,
     },
+    /// Write everything the authority is, keys included, to one file; the server may be running
+    Backup(BackupArgs),
+    /// Make a data directory of a backup
+    Restore(RestoreArgs),
 }
 
 #[derive(Debug, Args)]
@@ -66,6 +70,36 @@ pub(crate) struct ServeArgs {
     /// Show the effective configuration and exit
     #[arg(long)]
     pub(crate) print_config: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  countersign backup /var/backups/countersign-2026-01-02.tar --data /var/lib/countersign"
+)]
+pub(crate) struct BackupArgs {
+    /// Where the backup goes: a new file, readable by its owner alone
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) data: DataArg,
+    /// Leave private keys out, where they are kept elsewhere; a restore then needs them from there
+    #[arg(long)]
+    pub(crate) without_keys: bool,
+    /// Replace a file of that name
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  countersign restore /var/backups/countersign-2026-01-02.tar --data /var/lib/countersign"
+)]
+pub(crate) struct RestoreArgs {
+    /// The backup
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) data: DataArg,
 }
 
 /// Where the authority keeps its files.

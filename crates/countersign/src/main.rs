@@ -2,6 +2,7 @@
 //!
 //! The command line, the configuration, and the wiring of the parts. No business rules.
 
+mod archive;
 mod cli;
 mod client;
 mod commands;
@@ -71,6 +72,8 @@ fn run(command: Command) -> Result<u8> {
         }
         Command::Csr { command } => block_on(commands::csr::run(command)).map(|()| 0),
         Command::Ca { command } => block_on(commands::ca::run(command)),
+        Command::Backup(args) => commands::backup::run(&args).map(|()| 0),
+        Command::Restore(args) => commands::restore::run(&args).map(|()| 0),
     }
 }
 

@@ -71,8 +71,9 @@ impl Service {
             warn!("others can read the names of files in {folder}: run `chmod 700 {folder}`");
         }
         // Opened first: its lock keeps a second process from starting on the same directory.
-        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&folder.database())?);
-        let is_first_start = folder.server()?.is_none();
+        let store = SqliteStore::open(&folder.database())?;
+        let is_first_start = folder.server()?.is_none() && store.epoch().await? == 0;
+        let store: Arc<dyn Store> = Arc::new(store);
         let authority = start_authority(settings, store).await?;
         upkeep::write_crls(&authority, folder)?;
 

@@ -8,13 +8,21 @@ CREATE INDEX certificates_revoked
     ON certificates (issuer, not_after, serial, revoked_at, revoked_reason, unlisted)
     WHERE revoked_at IS NOT NULL;
 
--- What ends soon, of what is still in use.
-CREATE INDEX certificates_ending ON certificates (not_after, issuer)
+-- What ends soon, of what is still in use. The last three columns are always the same; with them the index
+-- alone answers.
+CREATE INDEX certificates_ending ON certificates (not_after, issuer, state, retired, revoked_at)
     WHERE state = 'issued' AND retired IS NULL AND revoked_at IS NULL;
 
 -- How much waits, and from which address it came.
 CREATE INDEX requests_source ON requests (json_extract(requester, '$.source'), door)
     WHERE state = 'pending' AND live = 1;
+
+-- Requests by age, for those who collect old ones. Identities begin with their time. Of the open ones few are so old
+-- that it matters, so their index only gets what saves visits to the rows.
+CREATE INDEX requests_issued ON requests (door, id) WHERE state = 'issued';
+DROP INDEX requests_open;
+CREATE INDEX requests_open ON requests (state, door, key, id, created)
+    WHERE state = 'pending' OR state = 'approved' OR state = 'denied' OR state = 'failed';
 
 CREATE TABLE crls_by_scope (
     issuer      TEXT    NOT NULL,
@@ -45,3 +53,8 @@ CREATE TABLE serials (
     issuer TEXT    PRIMARY KEY,
     next   INTEGER NOT NULL
 ) STRICT;
+
+-- How often this store was restored from a backup, and when last. What was given out under an earlier epoch and is not
+-- on record here may exist all the same.
+ALTER TABLE store_state ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE store_state ADD COLUMN restored INTEGER;

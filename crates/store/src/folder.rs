@@ -169,6 +169,14 @@ pub enum OpenFault {
         /// What SQLite says.
         source: rusqlite::Error,
     },
+    /// Its pages do not fit together.
+    #[error("{} is damaged ({finding}): use another backup", .path.display())]
+    Damaged {
+        /// The database.
+        path: PathBuf,
+        /// What the check found first.
+        finding: String,
+    },
     /// The system gives no thread.
     #[error("a thread of the store cannot be started")]
     Thread {

@@ -19,6 +19,8 @@ mod writer;
 mod query;
 mod reader;
 
+pub mod backup;
+
 mod fault;
 mod row;
 

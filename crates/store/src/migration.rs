@@ -27,6 +27,46 @@ pub(crate) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), Op
     apply(connection, path, MIGRATIONS)
 }
 
+/// The number of a database's schema, if it is one that this program knows. Changes nothing.
+pub(crate) fn check(connection: &Connection, path: &Path) -> Result<i64, OpenFault> {
+    let sqlite = |source| OpenFault::Sqlite {
+        path: path.to_owned(),
+        source,
+    };
+    let foreign = is_foreign(connection).map_err(sqlite)?;
+    if foreign
+        || !connection
+            .table_exists(None, "schema_migrations")
+            .map_err(sqlite)?
+    {
+        return Err(OpenFault::Foreign {
+            path: path.to_owned(),
+        });
+    }
+    let found = applied(connection).map_err(sqlite)?;
+    if found > newest() {
+        return Err(OpenFault::Newer {
+            path: path.to_owned(),
+            found,
+            known: newest(),
+        });
+    }
+    Ok(found)
+}
+
+/// The newest schema that this program knows.
+pub(crate) fn newest() -> i64 {
+    MIGRATIONS.last().map_or(0, |migration| migration.number)
+}
+
+fn applied(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.query_row(
+        "SELECT coalesce(max(number), 0) FROM schema_migrations",
+        [],
+        |row| row.get(0),
+    )
+}
+
 fn apply(connection: &mut Connection, path: &Path, known: &[Migration]) -> Result<(), OpenFault> {
     let sqlite = |source| OpenFault::Sqlite {
         path: path.to_owned(),
@@ -40,13 +80,7 @@ fn apply(connection: &mut Connection, path: &Path, known: &[Migration]) -> Resul
     connection
         .execute_batch(SCHEMA_MIGRATIONS)
         .map_err(sqlite)?;
-    let newest: i64 = connection
-        .query_row(
-            "SELECT coalesce(max(number), 0) FROM schema_migrations",
-            [],
-            |row| row.get(0),
-        )
-        .map_err(sqlite)?;
+    let newest = applied(connection).map_err(sqlite)?;
     let newest_known = known.last().map_or(0, |migration| migration.number);
     if newest > newest_known {
         return Err(OpenFault::Newer {

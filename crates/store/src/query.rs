@@ -17,6 +17,17 @@ use crate::row::{
     self, ANCESTOR_CRL, CHANGED, CRL, Columns, INTENT, LEDGER_ENTRY, REQUEST, REVOCATION,
 };
 
+/// How often the store was restored from a backup.
+pub(crate) fn epoch(connection: &Connection) -> Result<u64, Fault> {
+    one(
+        connection,
+        "SELECT epoch FROM store_state WHERE one = 1",
+        [],
+        |row| Columns::of(row, "epoch").unsigned(),
+    )?
+    .ok_or(Fault::Corrupt { what: "epoch" })
+}
+
 /// The last revision given out.
 pub(crate) fn revision(connection: &Connection) -> Result<Revision, Fault> {
     one(
@@ -136,20 +147,26 @@ pub(crate) fn requests_before(
     connection: &Connection,
     filter: &AgeFilter,
 ) -> Result<Vec<RequestRecord>, Fault> {
-    // Identities begin with their time, so that the index of identities is in order of age.
-    let (index, open) = match filter.state {
-        RequestState::Issued => ("INDEXED BY requests_id", ""),
+    // Identities begin with their time: the order of identities is that of age.
+    let state = filter.state.word();
+    let sql = match filter.state {
+        RequestState::Issued => format!(
+            "SELECT {REQUEST} FROM requests INDEXED BY requests_issued
+             WHERE door = ?1 AND state = '{state}' AND id > ?2 AND id < ?3 AND created < ?4
+             ORDER BY id LIMIT ?5"
+        ),
+        // The oldest are chosen in the index alone; only those are visited.
         RequestState::Pending
         | RequestState::Approved
         | RequestState::Denied
-        | RequestState::Failed => ("INDEXED BY requests_open", OPEN),
+        | RequestState::Failed => format!(
+            "SELECT {REQUEST} FROM requests WHERE number IN (
+                 SELECT number FROM requests INDEXED BY requests_open
+                 WHERE door = ?1 AND state = '{state}'{OPEN} AND id > ?2 AND id < ?3 AND created < ?4
+                 ORDER BY id LIMIT ?5)
+             ORDER BY id"
+        ),
     };
-    let sql = format!(
-        "SELECT {REQUEST} FROM requests {index}
-         WHERE door = ?1 AND state = '{}'{open} AND id > ?2 AND id < ?3 AND created < ?4
-         ORDER BY id LIMIT ?5",
-        filter.state.word()
-    );
     let after = filter.after.map_or([0; 16], |id| *id.as_bytes());
     // One second more: the identity of a request is made before it is created.
     let end = RequestId::new(filter.before.plus_seconds(1), [0; 10]);
@@ -221,9 +238,10 @@ pub(crate) fn ledger(
     after: Option<u64>,
     limit: usize,
 ) -> Result<Vec<(u64, LedgerEntry)>, Fault> {
-    // The issuers' rows lie mixed in order of issue; other issuers' are passed over.
+    // The issuers' rows lie mixed in order of issue; other issuers' are passed over. By an index of the issuer's, SQLite
+    // would sort the whole ledger for each page.
     let sql = format!(
-        "SELECT {LEDGER_ENTRY}, number FROM certificates
+        "SELECT {LEDGER_ENTRY}, number FROM certificates NOT INDEXED
          WHERE number > ?2 AND issuer = ?1 AND state = 'issued' ORDER BY number LIMIT ?3"
     );
     let after = after.map_or(0, |after| i64::try_from(after).unwrap_or(i64::MAX));
@@ -494,7 +512,7 @@ fn one<T>(
     rows.next()?.map(read).transpose()
 }
 
-fn all<T>(
+pub(crate) fn all<T>(
     connection: &Connection,
     sql: &str,
     values: impl Params,

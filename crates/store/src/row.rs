@@ -146,10 +146,7 @@ pub(crate) fn crl(row: &Row<'_>) -> Result<CrlRecord, Fault> {
     let mut columns = Columns::of(row, "revocation list");
     Ok(CrlRecord {
         issuer: columns.issuer()?,
-        scope: {
-            let word: String = columns.take()?;
-            columns.known(CrlScope::from_word(&word))?
-        },
+        scope: columns.scope()?,
         number: columns.unsigned()?,
         covers: columns.revision()?,
         this_update: UnixTime(columns.take()?),
@@ -250,6 +247,11 @@ impl<'r> Columns<'r> {
     pub(crate) fn issuer(&mut self) -> Result<IssuerId, Fault> {
         let text: String = self.take()?;
         self.known(IssuerId::parse(&text).ok())
+    }
+
+    pub(crate) fn scope(&mut self) -> Result<CrlScope, Fault> {
+        let word: String = self.take()?;
+        self.known(CrlScope::from_word(&word))
     }
 
     fn serial(&mut self) -> Result<Serial, Fault> {

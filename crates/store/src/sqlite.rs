@@ -87,6 +87,15 @@ impl SqliteStore {
         Ok(store)
     }
 
+    /// How often this store was restored from a backup. Whoever hands out secrets that a restored store could have
+    /// forgotten to have spent (enrolment tokens) keeps the epoch with each, and refuses those of an earlier one.
+    ///
+    /// # Errors
+    /// If the store does not answer.
+    pub async fn epoch(&self) -> Result<u64, StoreFault> {
+        self.read(query::epoch).await
+    }
+
     fn start(
         &mut self,
         name: String,

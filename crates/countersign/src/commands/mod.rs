@@ -1,4 +1,6 @@
-//! The commands that talk to a running server.
+//! The commands beside `serve`: those that talk to a running server, and those that work on its files.
 
+pub(crate) mod backup;
 pub(crate) mod ca;
 pub(crate) mod csr;
+pub(crate) mod restore;

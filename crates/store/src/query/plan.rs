@@ -292,3 +292,95 @@ fn live_requests_are_read_in_index_order() {
     assert!(plan.contains("USING INDEX requests_live (door=?"), "{plan}");
     assert!(!plan.contains("TEMP B-TREE"), "{plan}");
 }
+
+#[test]
+fn old_requests_are_chosen_in_an_index() {
+    let plan = |state| {
+        let filter = AgeFilter {
+            door: Door::named("puppet"),
+            state,
+            before: UnixTime(1_700_000_000),
+            after: None,
+            limit: 100,
+        };
+        one_plan(|connection| requests_before(connection, &filter))
+    };
+    assert_eq!(
+        plan(RequestState::Issued),
+        "SEARCH requests USING INDEX requests_issued (door=? AND id>? AND id<?)"
+    );
+    for state in [
+        RequestState::Pending,
+        RequestState::Approved,
+        RequestState::Denied,
+        RequestState::Failed,
+    ] {
+        // Open ones are few: their identities are sorted, then the page, and nothing else is visited.
+        let plan = plan(state);
+        let chosen = "SEARCH requests USING COVERING INDEX requests_open (state=? AND door=?)";
+        assert!(plan.contains(chosen), "{plan}");
+        assert!(
+            plan.starts_with("SEARCH requests USING INTEGER PRIMARY KEY (rowid=?)"),
+            "{plan}"
+        );
+        assert!(!plan.contains("SCAN"), "{plan}");
+    }
+}
+
+#[test]
+fn what_waits_is_counted_in_its_index() {
+    let address = IpAddr::from([192, 0, 2, 7]);
+    let plan = one_plan(|connection| pending_from(connection, address, 100));
+    assert!(
+        plan.contains("SEARCH requests USING INDEX requests_source (<expr>=?)")
+            || plan.contains("SEARCH requests USING COVERING INDEX requests_source (<expr>=?)"),
+        "{plan}"
+    );
+}
+
+#[test]
+fn figures_are_read_from_indexes_alone() {
+    let plans = plans(|connection| tally(connection, UnixTime(0), UnixTime(1)));
+    let [pending, expiring] = plans.as_slice() else {
+        panic!("{plans:?}");
+    };
+    assert!(
+        pending.starts_with("SCAN requests USING COVERING INDEX requests_source"),
+        "{pending}"
+    );
+    assert!(
+        expiring.starts_with(
+            "SEARCH certificates USING COVERING INDEX certificates_ending (not_after>? AND not_after<?)"
+        ),
+        "{expiring}"
+    );
+}
+
+#[test]
+fn a_page_of_the_ledger_is_read_in_order_from_its_place() {
+    for after in [None, Some(7)] {
+        let plan = one_plan(|connection| ledger(connection, &issuer(), after, 100));
+        assert_eq!(
+            plan,
+            "SEARCH certificates USING INTEGER PRIMARY KEY (rowid>?)"
+        );
+    }
+}
+
+#[test]
+fn what_an_issuer_has_one_of_is_found_by_its_key() {
+    for scope in [CrlScope::Full, CrlScope::Infrastructure] {
+        let plan = one_plan(|connection| crl(connection, &issuer(), scope));
+        assert!(plan.contains("(issuer=? AND scope=?)"), "{plan}");
+    }
+    let ancestors = one_plan(|connection| ancestor_crls(connection, &issuer()));
+    assert!(
+        ancestors.starts_with("SEARCH ancestor_crls USING INDEX"),
+        "{ancestors}"
+    );
+    let counter = one_plan(|connection| next_serial(connection, &issuer()));
+    assert!(
+        counter.starts_with("SEARCH serials USING INDEX"),
+        "{counter}"
+    );
+}

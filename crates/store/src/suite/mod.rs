@@ -18,7 +18,9 @@ pub mod feed;
 pub mod ledger;
 pub mod requests;
 pub mod retirement;
+pub mod takeover;
 pub mod together;
+pub mod upkeep;
 
 mod sample;
 
@@ -76,6 +78,22 @@ macro_rules! store_suite {
             an_open_intent_outlives_a_retirement,
             a_retirement_is_told_once,
             an_unrevoked_certificate_is_checked_by_serial,
+        }
+        $crate::store_suite! { @in takeover, $ground,
+            an_imported_certificate_comes_back_field_by_field,
+            an_imported_certificate_is_revoked_and_retired_like_any_other,
+            an_imported_serial_must_be_free,
+            the_ledger_is_read_in_order_and_in_pages,
+            counted_serials_move_forward,
+            an_unlisted_revocation_stays,
+            crls_are_kept_by_scope,
+            an_ancestors_crl_is_replaced_by_a_higher_number_alone,
+        }
+        $crate::store_suite! { @in upkeep, $ground,
+            old_requests_are_found_by_door_state_and_age,
+            the_time_of_arrival_decides_what_is_old,
+            pending_requests_are_counted_by_address,
+            figures_count_what_waits_and_what_ends_soon,
         }
         $crate::store_suite! { @in feed, $ground,
             changes_come_in_commit_order,

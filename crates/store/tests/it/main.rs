@@ -6,6 +6,7 @@
     reason = "tests fail by panicking"
 )]
 
+mod backup;
 mod child;
 mod crash;
 mod disk;

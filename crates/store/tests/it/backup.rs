@@ -1,0 +1,187 @@
+//! Copies of a store that is in use, and stores that go on from one.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use countersign_authority::store::{Change, RequestFilter, Write};
+use countersign_authority::{CrlRecord, CrlScope, Revision, Store};
+use countersign_store::backup::{self, CRL_NUMBERS_SKIPPED, CopyFault, SERIALS_SKIPPED};
+use countersign_store::suite::Sample;
+use countersign_store::{OpenFault, SqliteStore};
+
+use crate::ground::TemporaryFile;
+
+/// Writers go on while it is copied, and everything acknowledged before the copy began is in it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_of_a_busy_store_holds_everything_acknowledged_before() {
+    let ground = TemporaryFile::new();
+    let store = Arc::new(ground.store());
+    let sample = Arc::new(Sample::default());
+    let enrol = async |store: &SqliteStore, sample: &Sample, name: &str| {
+        let enrolment = sample.enrolment(name);
+        store.commit(enrolment.intend(sample)).await.unwrap();
+        store.commit(enrolment.record(sample)).await.unwrap();
+    };
+    for number in 0..200 {
+        enrol(&store, &sample, &format!("before-{number}")).await;
+    }
+    let acknowledged = *store.revisions().borrow();
+    let stop = Arc::new(AtomicBool::new(false));
+    let load = tokio::spawn({
+        let (store, sample, stop) = (Arc::clone(&store), Arc::clone(&sample), Arc::clone(&stop));
+        async move {
+            let mut number = 0;
+            while !stop.load(Ordering::Relaxed) {
+                enrol(&store, &sample, &format!("during-{number}")).await;
+                number += 1;
+            }
+        }
+    });
+    let copies = TemporaryFile::new();
+    for _ in 0..5 {
+        let (from, to) = (ground.path(), copies.path());
+        let copied = tokio::task::spawn_blocking(move || backup::copy(&from, &to));
+        let copied = copied.await.unwrap().unwrap();
+        assert!(copied.revision >= acknowledged);
+        assert_eq!(copied.schema, backup::known_schema());
+        let mode = fs::metadata(copies.path()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let copy = copies.store();
+        assert_eq!(*copy.revisions().borrow(), copied.revision);
+        let held = copy.requests(RequestFilter::default()).await.unwrap();
+        let before = held.iter().filter(|one| one.key.starts_with("before-"));
+        assert_eq!(before.count(), 200);
+        drop(copy);
+        fs::remove_file(copies.path()).unwrap();
+    }
+    stop.store(true, Ordering::Relaxed);
+    load.await.unwrap();
+}
+
+/// A restored store never gives out again what the lost one may have given out after the copy.
+#[tokio::test]
+async fn a_store_that_goes_on_from_a_copy_skips_ahead() {
+    let (ground, copies) = (TemporaryFile::new(), TemporaryFile::new());
+    let store = ground.store();
+    let crl = |scope, number| CrlRecord {
+        issuer: Sample::issuer(),
+        scope,
+        number,
+        covers: Revision(1),
+        this_update: Sample::time(0),
+        next_update: Sample::time(1),
+        der: b"list".to_vec(),
+    };
+    let writes = vec![
+        Write::CountSerials {
+            issuer: Sample::issuer(),
+            next: 42,
+        },
+        Write::PutCrl(crl(CrlScope::Full, 7)),
+        Write::PutCrl(crl(CrlScope::Infrastructure, 3)),
+    ];
+    let change = Change {
+        writes,
+        ..Change::default()
+    };
+    let last = store.commit(change).await.unwrap().revision;
+    assert_eq!(store.epoch().await.unwrap(), 0);
+    drop(store);
+
+    let issuer = Sample::issuer();
+    let (serials, numbers) = (u64::from(SERIALS_SKIPPED), u64::from(CRL_NUMBERS_SKIPPED));
+    let mut from = ground.path();
+    // A backup of what was restored is restored again.
+    for round in 1..=2 {
+        let to = copies.path().with_extension(format!("{round}.db"));
+        backup::copy(&from, &to).unwrap();
+        let resumed = backup::resume(&to, Sample::time(50)).unwrap();
+        assert_eq!(resumed.epoch, round);
+        assert_eq!(resumed.serials, [(issuer.clone(), 42 + round * serials)]);
+        assert_eq!(
+            resumed.crls,
+            [
+                (issuer.clone(), CrlScope::Full, 7 + round * numbers),
+                (
+                    issuer.clone(),
+                    CrlScope::Infrastructure,
+                    3 + round * numbers
+                ),
+            ]
+        );
+        let restored = SqliteStore::open(&to).unwrap();
+        assert_eq!(restored.epoch().await.unwrap(), round);
+        let next = restored.next_serial(&issuer).await.unwrap();
+        assert_eq!(next, Some(42 + round * serials));
+        let list = restored
+            .crl(&issuer, CrlScope::Full)
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            (list.number, list.covers),
+            (7 + round * numbers, Revision(0))
+        );
+        let audit = restored.audit(last, 10).await.unwrap();
+        assert_eq!(audit.last().unwrap().1.action, "restore");
+        let revision = restored.commit(Change::default()).await.unwrap().revision;
+        assert!(revision.0 > last.0 + round * 1_000_000, "{revision}");
+        from = to;
+    }
+}
+
+#[test]
+fn what_is_no_store_is_not_copied() {
+    let (ground, copies) = (TemporaryFile::new(), TemporaryFile::new());
+    let missing = backup::copy(&ground.path(), &copies.path()).unwrap_err();
+    assert!(matches!(missing, CopyFault::Source { .. }), "{missing}");
+    assert!(!copies.path().exists() && !ground.path().exists());
+
+    let other = rusqlite::Connection::open(ground.path()).unwrap();
+    other.execute_batch("CREATE TABLE letters (text)").unwrap();
+    drop(other);
+    let foreign = backup::copy(&ground.path(), &copies.path()).unwrap_err();
+    assert!(
+        matches!(foreign, CopyFault::Schema(OpenFault::Foreign { .. })),
+        "{foreign}"
+    );
+
+    let (ground, copies) = (TemporaryFile::new(), TemporaryFile::new());
+    drop(ground.store());
+    fs::write(copies.path(), b"somebody's").unwrap();
+    let taken = backup::copy(&ground.path(), &copies.path()).unwrap_err();
+    assert!(matches!(taken, CopyFault::Target { .. }), "{taken}");
+    assert_eq!(fs::read(copies.path()).unwrap(), b"somebody's");
+}
+
+/// Damage inside the pages is found, by the copy and by whoever goes on from one.
+#[tokio::test]
+async fn a_damaged_store_is_found_out() {
+    let (ground, copies) = (TemporaryFile::new(), TemporaryFile::new());
+    let (store, sample) = (ground.store(), Sample::default());
+    for number in 0..200 {
+        let enrolment = sample.enrolment(&format!("host-{number}"));
+        store.commit(enrolment.intend(&sample)).await.unwrap();
+    }
+    drop(store);
+    backup::copy(&ground.path(), &copies.path()).unwrap();
+    let mut bytes = fs::read(copies.path()).unwrap();
+    let middle = bytes.len() / 2 / 8192 * 8192;
+    bytes[middle..middle + 8192].fill(0x5a);
+    fs::write(copies.path(), bytes).unwrap();
+    let copied = backup::copy(&copies.path(), &copies.path().with_extension("2.db"));
+    assert!(
+        matches!(copied, Err(CopyFault::Damaged { .. })),
+        "{copied:?}"
+    );
+    let resumed = backup::resume(&copies.path(), Sample::time(1));
+    assert!(
+        matches!(
+            resumed,
+            Err(OpenFault::Damaged { .. } | OpenFault::Sqlite { .. })
+        ),
+        "{resumed:?}"
+    );
+}
