@@ -144,6 +144,7 @@ pub(crate) async fn authority_limited(
     limits: Limits,
 ) -> Authority {
     let algorithm = keys.algorithm(&issuer_id()).unwrap();
+    let public_key = keys.public_key(&issuer_id()).unwrap();
     let chain = std::fs::read(folder.join("ca.pem")).unwrap();
     let signers = profiles
         .into_iter()
@@ -158,7 +159,7 @@ pub(crate) async fn authority_limited(
         keys,
         clock,
         entropy: Arc::new(SystemEntropy),
-        issuers: vec![Issuer::from_chain(issuer_id(), chain, algorithm).unwrap()],
+        issuers: vec![Issuer::from_chain(issuer_id(), chain, algorithm, &public_key).unwrap()],
         signers: signers.collect(),
         policy,
         limits,

@@ -319,7 +319,8 @@ async fn issuer(keys: &mut FileKeys, folder: &Path, id: &str, common_name: &str)
     };
     let pem = create_issuer(keys, &issuer, &root).await.unwrap();
     let algorithm = keys.algorithm(&issuer).unwrap();
-    Issuer::from_chain(issuer, pem.into_bytes(), algorithm).unwrap()
+    let public_key = keys.public_key(&issuer).unwrap();
+    Issuer::from_chain(issuer, pem.into_bytes(), algorithm, &public_key).unwrap()
 }
 
 fn signers(setup: &Setup) -> Vec<Signer> {
