@@ -331,7 +331,8 @@ impl Ancestor {
         let mut is_tied = false;
         for list in candidates {
             let ca = || self.name();
-            let number = Number::of(list).ok_or_else(|| AncestorCrlFault::WithoutNumber { ca: ca() })?;
+            let number =
+                Number::of(list).ok_or_else(|| AncestorCrlFault::WithoutNumber { ca: ca() })?;
             match &newest {
                 Some((highest, _)) if number < *highest => {}
                 Some((highest, _)) if number == *highest => is_tied = true,
@@ -415,9 +416,7 @@ async fn put(
 }
 
 /// Runs what takes the processor for longer on a thread that may be held up.
-async fn aside<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Broken> {
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Broken> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|_| Broken::Defect)
 }
@@ -477,3 +476,92 @@ const LIMITS: pem::PemLimits = pem::PemLimits {
 const MAX_NUMBER: usize = 20; // RFC 5280 5.2.3
 const CLOCK_TOLERANCE: u64 = 300; // as agents have it
 const SOON: u64 = 30 * 86_400; // time enough to ask whoever holds the root's key
+
+#[cfg(test)]
+mod tests {
+    use countersign_testkit::chain::{Ca, CrlFacts};
+    use countersign_testkit::keys;
+
+    use super::*;
+
+    const NOW: UnixTime = UnixTime(1_800_000_000);
+
+    /// An issuer below "Root CA", with the lists as the store would have them.
+    fn above(lists: &[String]) -> (Issuer, Ancestors) {
+        let root = Ca::root("Root CA", keys::p384(), NOW);
+        let own = root.below("Own CA", keys::p256_a(), 2, NOW);
+        let chain = own.certificate.to_pem() + &root.certificate.to_pem();
+        let key = keys::p256_a();
+        let issuer = Issuer::from_chain(
+            IssuerId::parse("fleet").unwrap(),
+            chain.into_bytes(),
+            key.issuer_algorithm().unwrap(),
+            key.spki_der(),
+        )
+        .unwrap();
+        let stored = read(lists.concat().as_bytes()).unwrap();
+        let stored: Vec<AncestorCrl> = stored
+            .iter()
+            .map(|list| AncestorCrl {
+                key_id: list.authority_key_id().unwrap_or_default().to_vec(),
+                number: list.number_bytes().unwrap_or_default().to_vec(),
+                position: 0,
+                der: list.der().to_vec(),
+            })
+            .collect();
+        let ancestors = Ancestors::new(&issuer, &stored, NOW);
+        (issuer, ancestors)
+    }
+
+    fn root_crl(days: u64) -> String {
+        let root = Ca::root("Root CA", keys::p384(), NOW);
+        root.crl(&CrlFacts {
+            next_update: NOW.plus_seconds(days * 86_400),
+            ..CrlFacts::good(1, NOW)
+        })
+    }
+
+    #[test]
+    fn lists_that_are_missing_or_about_to_end_are_told() {
+        let ca = || "CN=Root CA".to_owned();
+        let (_, without) = above(&[]);
+        assert_eq!(without.worries(NOW), [Worry::Missing { ca: ca() }]);
+        let (_, with) = above(&[root_crl(31)]);
+        let end = NOW.plus_seconds(31 * 86_400);
+        for (day, expected) in [
+            (0, vec![]),
+            (2, vec![Worry::EndsSoon { ca: ca(), end }]),
+            (31, vec![Worry::EndsSoon { ca: ca(), end }]),
+            (32, vec![Worry::Expired { ca: ca(), end }]),
+        ] {
+            let now = NOW.plus_seconds(day * 86_400);
+            assert_eq!(with.worries(now), expected, "day {day}");
+        }
+    }
+
+    #[test]
+    fn it_is_told_at_start_and_daily() {
+        let revocations = Revocations::default();
+        let told: Vec<u64> = (0..72)
+            .filter(|hour| revocations.is_time_to_warn(NOW.plus_seconds(hour * 3600)))
+            .collect();
+        assert_eq!(told, [0, 24, 48]);
+    }
+
+    /// The chain may have been replaced since the list was stored.
+    #[test]
+    fn stored_lists_of_others_are_not_served() {
+        let stranger = Ca::root("Root CA", keys::p256_d(), NOW);
+        let root = Ca::root("Root CA", keys::p384(), NOW);
+        let facts = CrlFacts::good(1, NOW);
+        for list in [
+            stranger.crl(&facts),
+            root.crl_signed_by(keys::p256_d(), &facts),
+        ] {
+            let (_, ancestors) = above(&[list]);
+            assert_eq!((ancestors.lists().count(), ancestors.changed()), (0, None));
+        }
+        let (_, ancestors) = above(&[root.crl(&facts)]);
+        assert_eq!(ancestors.lists().count(), 1);
+    }
+}

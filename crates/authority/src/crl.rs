@@ -276,7 +276,9 @@ fn compose(issuer: &Issuer, record: CrlRecord, ancestors: &Ancestors) -> CrlStat
         });
     }
     let made = record.this_update.plus_seconds(THIS_UPDATE_LAG);
-    let modified = ancestors.changed().map_or(made, |changed| changed.max(made));
+    let modified = ancestors
+        .changed()
+        .map_or(made, |changed| changed.max(made));
     CrlState {
         record,
         pem,

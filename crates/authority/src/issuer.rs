@@ -206,7 +206,9 @@ impl Chain {
             // By key, not by name: names that say the same may be written differently. Where the signer has several
             // certificates, the one that is a root is the shorter way.
             let signs = |one: &Certificate| last.verify_signed_by(one.spki_der()).is_ok();
-            let roots_first = bundle.iter().position(|one| signs(one) && signs_itself(one));
+            let roots_first = bundle
+                .iter()
+                .position(|one| signs(one) && signs_itself(one));
             let Some(next) = roots_first.or_else(|| bundle.iter().position(signs)) else {
                 return Err(IssuerFault::Incomplete {
                     subject: last.subject().to_string(),
@@ -239,9 +241,7 @@ fn certificates(chain_pem: &[u8]) -> Result<Vec<Certificate>, IssuerFault> {
 }
 
 fn signs_itself(certificate: &Certificate) -> bool {
-    certificate
-        .verify_signed_by(certificate.spki_der())
-        .is_ok()
+    certificate.verify_signed_by(certificate.spki_der()).is_ok()
 }
 
 /// RFC 5280 6.1.4 (k) and (n).

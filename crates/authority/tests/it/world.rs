@@ -10,10 +10,13 @@ use countersign_authority::{
     Authority, AuthorityConfig, Clock, Door, Issuer, IssuerId, KeyStore, Limits, Profile, Signer,
     Store, Submission,
 };
-use countersign_keys::{FileKeys, KeySpec, LeafKey, RootCertificate, SystemEntropy, create_issuer};
+use countersign_keys::{
+    FileKeys, KeySpec, LeafKey, RootCertificate, SystemEntropy, create_issuer, private_file,
+};
 use countersign_pki::{AltName, CheckedCsr, CsrLimits, Serial, UnixTime};
 use countersign_policy::{Policy, Requester, Rule, RuleKind, SignerName, Wishes};
 use countersign_store::SqliteStore;
+use countersign_testkit::keys::Key;
 
 pub(crate) const DOOR: Door = Door::named("test");
 pub(crate) const START: i64 = 1_800_000_000;
@@ -180,6 +183,15 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         prepare(folder.path()).await;
         Self::on(folder, TestClock::new(), automatic).await
+    }
+
+    /// With a chain and a key of the test's own.
+    pub(crate) async fn with_chain(chain_pem: &str, key: &Key) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        private_file::write_new(&folder.path().join("key.pem"), key.pkcs8_pem().as_bytes())
+            .unwrap();
+        std::fs::write(folder.path().join("ca.pem"), chain_pem).unwrap();
+        Self::on(folder, TestClock::new(), true).await
     }
 
     /// Ends the authority and starts another on the same folder.

@@ -11,6 +11,7 @@ mod crash;
 mod disk;
 mod first_start;
 mod installation;
+mod intermediate_ca;
 mod invariants;
 mod kubectl;
 mod lifecycle;
