@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
-use countersign_pki::{Crl, CrlTemplate, RevokedEntry, Serial, UnixTime, pem, seal};
+use arc_swap::ArcSwapOption;
+use countersign_pki::{Crl, CrlTemplate, RevokedEntry, Serial, Subject, UnixTime, pem, seal};
 use countersign_policy::Requester;
 use tokio::sync::watch;
 use tracing::warn;
 
+use crate::ancestors::Ancestors;
 use crate::engine::{Authority, Core};
 use crate::faults::Broken;
 use crate::issuer::{Issuer, IssuerId};
@@ -21,17 +23,45 @@ use crate::store::{Change, CommitFault, Precondition, Write};
 pub struct CrlState {
     /// What is on record.
     pub record: CrlRecord,
-    /// The list as PEM.
+    /// The list as PEM, followed by those of the CAs above up to the root.
     pub pem: String,
+    /// When that text last changed.
+    pub modified: UnixTime,
+    /// Every list of that text, in its order.
+    pub ends: Vec<CrlEnd>,
+}
+
+/// Until when a list may be relied on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CrlEnd {
+    /// The common name of the CA that signed it; empty if it has none.
+    pub common_name: String,
+    /// When a newer one was promised, if it was.
+    pub next_update: Option<UnixTime>,
 }
 
 impl Authority {
-    /// The published CRL of an issuer.
+    /// The published CRL of an issuer: everything that is revoked.
     pub fn crl(&self, issuer: &IssuerId) -> Option<Arc<CrlState>> {
-        self.core.revocations.get(issuer)?.published.load_full()
+        self.published(issuer, CrlScope::Full)
     }
 
-    /// Wakes its receiver whenever the issuer's CRL is published anew.
+    /// The published CRL of the site's own machines, where there is one.
+    pub fn infra_crl(&self, issuer: &IssuerId) -> Option<Arc<CrlState>> {
+        self.published(issuer, CrlScope::Infrastructure)
+    }
+
+    /// The CRL that clients are given: the short one where there is one, else all of it.
+    pub fn served_crl(&self, issuer: &IssuerId) -> Option<Arc<CrlState>> {
+        self.infra_crl(issuer).or_else(|| self.crl(issuer))
+    }
+
+    fn published(&self, issuer: &IssuerId, scope: CrlScope) -> Option<Arc<CrlState>> {
+        let revocations = self.core.revocations.get(issuer)?;
+        revocations.published(scope).load_full()
+    }
+
+    /// Wakes its receiver whenever a CRL of the issuer is published anew.
     pub fn crl_news(&self, issuer: &IssuerId) -> Option<watch::Receiver<u64>> {
         Some(self.core.revocations.get(issuer)?.news.subscribe())
     }
@@ -49,11 +79,14 @@ impl Core {
     async fn refresh_crls(&self) -> Result<(), Broken> {
         let mut first = Ok(());
         for (issuer, revocations) in &self.revocations {
+            self.warn_of_ancestors(issuer, revocations);
             let covers = *revocations.revoking.lock().await;
-            if !self.is_due(revocations, covers) {
-                continue;
-            }
-            if let Err(fault) = self.publish_crl(issuer, covers, Publish::Always).await {
+            let publish = if self.is_old(revocations.published(CrlScope::Full).load().as_deref()) {
+                Publish::Always
+            } else {
+                Publish::IfBehind
+            };
+            if let Err(fault) = self.publish_crl(issuer, covers, publish).await {
                 warn!(%issuer, %fault, "the CRL was not published");
                 first = first.and(Err(fault));
             }
@@ -61,14 +94,13 @@ impl Core {
         first
     }
 
-    fn is_due(&self, revocations: &Revocations, covers: Revision) -> bool {
+    /// Whether a CRL is to be made anew whatever it lists; also if there is none.
+    pub(crate) fn is_old(&self, published: Option<&CrlState>) -> bool {
         let now = self.clock.now();
-        revocations.published.load().as_ref().is_none_or(|crl| {
+        published.is_none_or(|crl| {
             let made = crl.record.this_update;
             // A CRL from the future was made by a clock that was wrong.
-            crl.record.covers < covers
-                || made > now
-                || made.plus_seconds(self.limits.crl_refresh_seconds) <= now
+            made > now || made.plus_seconds(self.limits.crl_refresh_seconds) <= now
         })
     }
 
@@ -84,59 +116,80 @@ impl Core {
         let Some(revocations) = self.revocations.get(id) else {
             return Ok(());
         };
-        let _one_at_a_time = revocations.publishing.lock().await;
+        let mut publishing = revocations.publishing.lock().await;
+        self.publish_full_crl(issuer, revocations, covers, publish)
+            .await?;
+        self.publish_infra_crl(issuer, revocations, &mut publishing)
+            .await
+    }
+
+    async fn publish_full_crl(
+        &self,
+        issuer: &Issuer,
+        revocations: &Revocations,
+        covers: Revision,
+        publish: Publish,
+    ) -> Result<(), Broken> {
+        let scope = CrlScope::Full;
         for _ in 0..MAX_TRIES {
-            let before = revocations.published.load_full();
+            let before = revocations.published(scope).load_full();
             let behind = before.as_ref().is_none_or(|crl| crl.record.covers < covers);
             if publish == Publish::IfBehind && !behind {
                 return Ok(());
             }
             let covers = (*revocations.revoking.lock().await).max(covers);
-            let expected = before.map(|crl| crl.record.number);
-            let record = self.make_crl(issuer, revocations, expected, covers).await?;
-            match self.store.commit(published(&record, expected)).await {
-                Ok(_) => {
-                    revocations.publish(record);
-                    return Ok(());
-                }
-                // Another process published one: the next number follows that.
-                Err(CommitFault::Conflict { .. }) => {
-                    if let Some(theirs) = self.store.crl(id, CrlScope::Full).await? {
-                        revocations.publish(theirs);
-                    }
-                }
-                Err(other) => return Err(commit_broken(other)),
+            let entries = revocations.entries(self.clock.now(), |_| true);
+            let scheduled = Scheduled { scope, covers };
+            match self
+                .replace_crl(issuer, revocations, scheduled, &entries)
+                .await?
+            {
+                Replaced::ByUs => return Ok(()),
+                Replaced::ByOthers => {}
             }
         }
         Err(Broken::Contended)
     }
 
-    /// Signs a CRL with everything revoked so far.
-    async fn make_crl(
+    /// Signs, records and serves a CRL in place of the one that is published.
+    pub(crate) async fn replace_crl(
         &self,
         issuer: &Issuer,
         revocations: &Revocations,
+        scheduled: Scheduled,
+        entries: &[RevokedEntry],
+    ) -> Result<Replaced, Broken> {
+        let before = revocations.published(scheduled.scope).load_full();
+        let before = before.map(|crl| crl.record.number);
+        let record = self.make_crl(issuer, before, scheduled, entries).await?;
+        match self.store.commit(published(&record, before)).await {
+            Ok(_) => {
+                revocations.publish(issuer, record);
+                Ok(Replaced::ByUs)
+            }
+            // Another process published one: the next number follows that.
+            Err(CommitFault::Conflict { .. }) => {
+                if let Some(theirs) = self.store.crl(issuer.id(), scheduled.scope).await? {
+                    revocations.publish(issuer, theirs);
+                }
+                Ok(Replaced::ByOthers)
+            }
+            Err(other) => Err(commit_broken(other)),
+        }
+    }
+
+    /// Signs a CRL with these entries.
+    async fn make_crl(
+        &self,
+        issuer: &Issuer,
         before: Option<u64>,
-        covers: Revision,
+        scheduled: Scheduled,
+        entries: &[RevokedEntry],
     ) -> Result<CrlRecord, Broken> {
         let now = self.clock.now();
-        let entries: Vec<RevokedEntry> = {
-            let index = revocations
-                .index
-                .read()
-                .unwrap_or_else(PoisonError::into_inner);
-            let alive = index.values().filter(|one| belongs_on_crl(one, now));
-            alive
-                .map(|one| RevokedEntry {
-                    serial: one.serial,
-                    at: one.revoked.at,
-                    reason: one.revoked.reason,
-                })
-                .collect()
-        };
         let number = before.map_or(0, |number| number.saturating_add(1));
         // One second back, so that a client whose clock lags a little does not find it in its future.
-        let this_update = now.minus_seconds(1);
+        let this_update = now.minus_seconds(THIS_UPDATE_LAG);
         let next_update = now
             .plus_seconds(self.limits.crl_lifetime_seconds)
             .min(issuer.not_after());
@@ -147,16 +200,16 @@ impl Core {
             next_update,
             number,
             authority_key_id: issuer.key_id(),
-            entries: &entries,
+            entries,
         };
         let to_be_signed = template.to_be_signed()?;
         let signature = self.sign(issuer.id(), &to_be_signed).await?;
         let der = seal(&to_be_signed, issuer.algorithm(), &signature.0)?;
         Ok(CrlRecord {
             issuer: issuer.id().clone(),
-            scope: CrlScope::Full,
+            scope: scheduled.scope,
             number,
-            covers,
+            covers: scheduled.covers,
             this_update,
             next_update,
             der,
@@ -165,13 +218,77 @@ impl Core {
 }
 
 impl Revocations {
-    pub(crate) fn publish(&self, record: CrlRecord) {
-        let number = record.number;
-        let pem = pem::encode("X509 CRL", &record.der);
-        self.published
-            .store(Some(Arc::new(CrlState { record, pem })));
+    /// The published list of a scope.
+    pub(crate) fn published(&self, scope: CrlScope) -> &ArcSwapOption<CrlState> {
+        match scope {
+            CrlScope::Full => &self.full,
+            CrlScope::Infrastructure => &self.infrastructure,
+        }
+    }
+
+    pub(crate) fn publish(&self, issuer: &Issuer, record: CrlRecord) {
+        let (number, scope) = (record.number, record.scope);
+        let state = compose(issuer, record, &self.ancestors.load());
+        self.published(scope).store(Some(Arc::new(state)));
         self.news.send_replace(number);
     }
+
+    /// Serves the published lists with the CRLs that the CAs above have now.
+    pub(crate) fn compose_anew(&self, issuer: &Issuer) {
+        for scope in [CrlScope::Full, CrlScope::Infrastructure] {
+            if let Some(state) = self.published(scope).load_full() {
+                self.publish(issuer, state.record.clone());
+            }
+        }
+    }
+
+    /// What belongs on a list at this time, of the serials that it is for.
+    pub(crate) fn entries(
+        &self,
+        now: UnixTime,
+        is_for: impl Fn(&Serial) -> bool,
+    ) -> Vec<RevokedEntry> {
+        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        index
+            .values()
+            .filter(|one| belongs_on_crl(one, now) && is_for(&one.serial))
+            .map(|one| RevokedEntry {
+                serial: one.serial,
+                at: one.revoked.at,
+                reason: one.revoked.reason,
+            })
+            .collect()
+    }
+}
+
+/// The issuer's own list first: so Puppet Server knows which one is its own.
+fn compose(issuer: &Issuer, record: CrlRecord, ancestors: &Ancestors) -> CrlState {
+    let mut pem = pem::encode("X509 CRL", &record.der);
+    let mut ends = vec![CrlEnd {
+        common_name: common_name(issuer.certificate().subject()),
+        next_update: Some(record.next_update),
+    }];
+    for list in ancestors.lists() {
+        pem.push_str(&list.to_pem());
+        ends.push(CrlEnd {
+            common_name: common_name(list.issuer()),
+            next_update: list.next_update(),
+        });
+    }
+    let made = record.this_update.plus_seconds(THIS_UPDATE_LAG);
+    let modified = ancestors
+        .changed()
+        .map_or(made, |changed| changed.max(made));
+    CrlState {
+        record,
+        pem,
+        modified,
+        ends,
+    }
+}
+
+fn common_name(subject: &Subject) -> String {
+    subject.first_common_name().unwrap_or_default().to_owned()
 }
 
 /// Whether the CRL on record is the one of its number and lists everything in the index. After a restore its number is
@@ -207,9 +324,26 @@ fn published(record: &CrlRecord, before: Option<u64>) -> Change {
             action: "crl".into(),
             subject: format!("{}/{}", record.issuer, record.number),
             request: None,
-            detail: String::new(),
+            detail: match record.scope {
+                CrlScope::Full => String::new(),
+                CrlScope::Infrastructure => "infrastructure".to_owned(),
+            },
         }],
     }
+}
+
+/// What a CRL that is about to be made is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scheduled {
+    pub(crate) scope: CrlScope,
+    pub(crate) covers: Revision,
+}
+
+/// Whose list is published now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replaced {
+    ByUs,
+    ByOthers,
 }
 
 /// Whether a CRL is made although nothing is missing from the last one.
@@ -225,4 +359,5 @@ fn belongs_on_crl(revocation: &Revocation, now: UnixTime) -> bool {
     revocation.listed && revocation.not_after.plus_seconds(DAY) >= now
 }
 
-const DAY: u64 = 86_400;
+pub(crate) const DAY: u64 = 86_400;
+const THIS_UPDATE_LAG: u64 = 1;

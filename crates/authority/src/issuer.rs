@@ -3,8 +3,9 @@
 use std::borrow::Borrow;
 use std::fmt;
 
-use countersign_pki::{Certificate, SignatureAlgorithm, UnixTime, ext, pem};
+use countersign_pki::{Certificate, KeyUsage, SignatureAlgorithm, UnixTime, ext, pem};
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 
 /// The name of an issuer, for example `puppet`: a file-name-safe word.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -49,38 +50,30 @@ impl Borrow<str> for IssuerId {
 #[derive(Debug)]
 pub struct Issuer {
     id: IssuerId,
-    certificate: Certificate,
+    chain: Chain,
     chain_pem: Vec<u8>,
     algorithm: SignatureAlgorithm,
     key_id: Vec<u8>,
 }
 
 impl Issuer {
-    /// Reads the chain file of an issuer, whose first certificate is the issuing one. The bytes are
-    /// kept as they are: doors serve them unchanged.
+    /// Reads the chain file of an issuer. The issuing certificate is the one with the issuer's public key, at whatever
+    /// place; from it the file must lead to a self-signed root, each signature verified. Certificates beside that way
+    /// are left alone. The bytes are kept as they are: doors serve them unchanged.
     pub fn from_chain(
         id: IssuerId,
         chain_pem: Vec<u8>,
         algorithm: SignatureAlgorithm,
+        public_key: &[u8],
     ) -> Result<Self, IssuerFault> {
-        let blocks = pem::decode_all(&chain_pem, &pem::PemLimits::BUNDLE)
-            .map_err(|source| IssuerFault::Pem { source })?;
-        let first = blocks
-            .iter()
-            .find(|b| b.label == "CERTIFICATE")
-            .ok_or(IssuerFault::NoCertificate)?;
-        let certificate =
-            Certificate::parse(&first.der).map_err(|source| IssuerFault::Certificate { source })?;
-        if !certificate.is_ca() {
-            return Err(IssuerFault::NotACa);
+        let (chain, beside) = Chain::find(certificates(&chain_pem)?, public_key)?;
+        for certificate in beside {
+            warn!(issuer = %id, subject = %certificate.subject(), serial = %certificate.serial(), "this certificate of the chain file is no part of the way to the root; it is served and not used");
         }
-        let key_id = match certificate.subject_key_id() {
-            Some(id) => id.to_vec(),
-            None => ext::key_id(certificate.spki_der()).map_err(|_| IssuerFault::NotACa)?,
-        };
+        let key_id = key_id(&chain.issuing)?;
         Ok(Self {
             id,
-            certificate,
+            chain,
             chain_pem,
             algorithm,
             key_id,
@@ -94,7 +87,12 @@ impl Issuer {
 
     /// The issuing certificate.
     pub fn certificate(&self) -> &Certificate {
-        &self.certificate
+        &self.chain.issuing
+    }
+
+    /// The CAs above it, from the one that signed the issuing certificate to the root. None if that is a root itself.
+    pub fn ancestors(&self) -> &[Certificate] {
+        &self.chain.ancestors
     }
 
     /// The chain file, byte for byte.
@@ -114,7 +112,7 @@ impl Issuer {
 
     /// The end of the issuer's own validity; no leaf outlives it.
     pub fn not_after(&self) -> UnixTime {
-        self.certificate.not_after()
+        self.certificate().not_after()
     }
 }
 
@@ -133,13 +131,130 @@ pub enum IssuerFault {
     /// No certificate in the file.
     #[error("the chain holds no certificate")]
     NoCertificate,
-    /// The first certificate does not parse.
-    #[error("the first certificate of the chain is malformed")]
+    /// More certificates than a chain has.
+    #[error("the chain holds more than {limit} certificates")]
+    TooLong {
+        /// The limit.
+        limit: usize,
+    },
+    /// A certificate does not parse.
+    #[error("certificate {place} of the chain is malformed")]
     Certificate {
+        /// Which, counted from one.
+        place: usize,
         /// What is wrong with it.
         source: countersign_pki::CertFault,
     },
-    /// The first certificate is not a CA's.
-    #[error("the first certificate of the chain is not a CA certificate")]
-    NotACa,
+    /// None of the certificates has the issuer's key.
+    #[error(
+        "no certificate of the chain has the issuer's key: certificate and key belong to different issuers"
+    )]
+    ForeignKey,
+    /// A certificate on the way to the root may not sign others.
+    #[error("the certificate of {subject} in the chain is not a CA certificate")]
+    NotACa {
+        /// Whose.
+        subject: String,
+    },
+    /// The chain ends before it reaches a root.
+    #[error(
+        "the chain is not complete: it lacks the certificate of {issuer}, who signed that of {subject}"
+    )]
+    Incomplete {
+        /// The last one that is there.
+        subject: String,
+        /// The next one, which is not.
+        issuer: String,
+    },
 }
+
+/// The key identifier of a CA: what its certificate says, else what RFC 5280 4.2.1.2 makes of its key.
+pub(crate) fn key_id(certificate: &Certificate) -> Result<Vec<u8>, IssuerFault> {
+    match certificate.subject_key_id() {
+        Some(id) => Ok(id.to_vec()),
+        None => ext::key_id(certificate.spki_der()).map_err(|_| not_a_ca(certificate)),
+    }
+}
+
+/// The way from the issuing certificate to a root.
+#[derive(Debug)]
+struct Chain {
+    issuing: Certificate,
+    ancestors: Vec<Certificate>,
+}
+
+impl Chain {
+    /// The way, and the certificates beside it.
+    fn find(
+        mut bundle: Vec<Certificate>,
+        public_key: &[u8],
+    ) -> Result<(Self, Vec<Certificate>), IssuerFault> {
+        let issuing = bundle
+            .iter()
+            .position(|one| one.spki_der() == public_key)
+            .ok_or(IssuerFault::ForeignKey)?;
+        let issuing = bundle.remove(issuing);
+        let mut ancestors: Vec<Certificate> = Vec::new();
+        loop {
+            let last = ancestors.last().unwrap_or(&issuing);
+            if !is_ca(last) {
+                return Err(not_a_ca(last));
+            }
+            if signs_itself(last) {
+                return Ok((Self { issuing, ancestors }, bundle));
+            }
+            // By key, not by name: names that say the same may be written differently. Where the signer has several
+            // certificates, the one that is a root is the shorter way.
+            let signs = |one: &Certificate| last.verify_signed_by(one.spki_der()).is_ok();
+            let roots_first = bundle
+                .iter()
+                .position(|one| signs(one) && signs_itself(one));
+            let Some(next) = roots_first.or_else(|| bundle.iter().position(signs)) else {
+                return Err(IssuerFault::Incomplete {
+                    subject: last.subject().to_string(),
+                    issuer: last.issuer().to_string(),
+                });
+            };
+            ancestors.push(bundle.remove(next));
+        }
+    }
+}
+
+fn certificates(chain_pem: &[u8]) -> Result<Vec<Certificate>, IssuerFault> {
+    let blocks = pem::decode_all(chain_pem, &pem::PemLimits::BUNDLE)
+        .map_err(|source| IssuerFault::Pem { source })?;
+    let blocks = blocks.iter().filter(|block| block.label == "CERTIFICATE");
+    let mut certificates = Vec::new();
+    for (block, place) in blocks.zip(1..) {
+        if place > MAX_CERTIFICATES {
+            let limit = MAX_CERTIFICATES;
+            return Err(IssuerFault::TooLong { limit });
+        }
+        let certificate = Certificate::parse(&block.der)
+            .map_err(|source| IssuerFault::Certificate { place, source })?;
+        certificates.push(certificate);
+    }
+    if certificates.is_empty() {
+        return Err(IssuerFault::NoCertificate);
+    }
+    Ok(certificates)
+}
+
+fn signs_itself(certificate: &Certificate) -> bool {
+    certificate.verify_signed_by(certificate.spki_der()).is_ok()
+}
+
+/// RFC 5280 6.1.4 (k) and (n).
+fn is_ca(certificate: &Certificate) -> bool {
+    let may_sign = |usage: KeyUsage| usage.contains(KeyUsage::KEY_CERT_SIGN);
+    certificate.is_ca() && certificate.key_usage().is_none_or(may_sign)
+}
+
+fn not_a_ca(certificate: &Certificate) -> IssuerFault {
+    IssuerFault::NotACa {
+        subject: certificate.subject().to_string(),
+    }
+}
+
+/// Chains have two or three; the search verifies each with each.
+const MAX_CERTIFICATES: usize = 32;

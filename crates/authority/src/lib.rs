@@ -15,11 +15,13 @@ pub mod profile;
 pub mod store;
 
 mod acts;
+mod ancestors;
 mod clock;
 mod crl;
 mod engine;
 mod evidence;
 mod faults;
+mod infrastructure;
 mod issuer;
 mod keystore;
 mod model;
@@ -32,8 +34,9 @@ mod signing;
 mod submission;
 
 pub use acts::{Act, OnUnsignable};
+pub use ancestors::AncestorCrlFault;
 pub use clock::{Clock, Entropy, EntropyFault, SystemClock};
-pub use crl::CrlState;
+pub use crl::{CrlEnd, CrlState};
 pub use engine::{Authority, AuthorityConfig, Limits};
 pub use faults::{ActFault, Broken, RevokeFault, SubmitFault};
 pub use issuer::{Issuer, IssuerFault, IssuerId};

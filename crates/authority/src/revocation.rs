@@ -1,17 +1,20 @@
 //! Revocation: the index that every request is checked against.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use countersign_pki::{RevocationReason, Serial, UnixTime};
 use countersign_policy::Requester;
 use tokio::sync::{Mutex, watch};
 use tracing::{info, warn};
 
-use crate::crl::{CrlState, Publish, lists_all};
+use crate::ancestors::Ancestors;
+use crate::crl::{CrlState, DAY, Publish, lists_all};
 use crate::engine::{Authority, Core};
 use crate::faults::{Broken, RevokeFault};
+use crate::infrastructure::Infrastructure;
 use crate::issuer::IssuerId;
 use crate::model::{AuditEntry, CrlScope, LedgerEntry, Revision, Revocation, Revoked};
 use crate::signing::{MAX_TRIES, commit_broken};
@@ -24,9 +27,14 @@ pub(crate) struct Revocations {
     pub(crate) index: RwLock<BTreeMap<Serial, Revocation>>,
     /// One revocation at a time: the index is complete up to the last commit while nobody holds it.
     pub(crate) revoking: Mutex<Revision>,
-    pub(crate) publishing: Mutex<()>,
-    pub(crate) published: ArcSwapOption<CrlState>,
+    /// One publication at a time. Holds what the list of the site's own machines follows, where there is one.
+    pub(crate) publishing: Mutex<Option<Infrastructure>>,
+    pub(crate) full: ArcSwapOption<CrlState>,
+    pub(crate) infrastructure: ArcSwapOption<CrlState>,
+    pub(crate) ancestors: ArcSwap<Ancestors>,
     pub(crate) news: watch::Sender<u64>,
+    /// When the lists of the CAs above were last judged.
+    warned: AtomicI64,
 }
 
 impl Default for Revocations {
@@ -35,8 +43,11 @@ impl Default for Revocations {
             index: RwLock::default(),
             revoking: Mutex::default(),
             publishing: Mutex::default(),
-            published: ArcSwapOption::empty(),
+            full: ArcSwapOption::empty(),
+            infrastructure: ArcSwapOption::empty(),
+            ancestors: ArcSwap::default(),
             news: watch::Sender::new(0),
+            warned: AtomicI64::new(i64::MIN),
         }
     }
 }
@@ -213,6 +224,9 @@ impl Core {
     pub(crate) async fn load_revocations(&self) -> Result<(), Broken> {
         let now = self.clock.now();
         for (issuer, revocations) in &self.revocations {
+            let own = self.issuer(issuer)?;
+            self.load_ancestors(own, revocations).await?;
+            self.warn_of_ancestors(issuer, revocations);
             // All of them: a clock that is ahead at start must not make the index forget.
             let (revision, all) = self.store.revocations(issuer, UnixTime(i64::MIN)).await?;
             *revocations.revoking.lock().await = revision;
@@ -230,7 +244,7 @@ impl Core {
                 if complete {
                     record.covers = revision;
                 }
-                revocations.publish(record);
+                revocations.publish(own, record);
             }
             if !complete
                 && let Err(fault) = self.publish_crl(issuer, revision, Publish::Always).await
@@ -247,6 +261,16 @@ impl Revocations {
     fn add(&self, revoked: Vec<Revocation>) {
         let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
         index.extend(revoked.into_iter().map(|one| (one.serial, one)));
+    }
+
+    /// Once at start, then once a day.
+    pub(crate) fn is_time_to_warn(&self, now: UnixTime) -> bool {
+        let last = UnixTime(self.warned.load(Ordering::Relaxed));
+        let is_time = last.plus_seconds(DAY) <= now || last > now;
+        if is_time {
+            self.warned.store(now.0, Ordering::Relaxed);
+        }
+        is_time
     }
 }
 

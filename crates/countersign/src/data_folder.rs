@@ -56,6 +56,10 @@ impl DataFolder {
         self.0.join("autosign.conf")
     }
 
+    pub(crate) fn infra_inventory(&self) -> PathBuf {
+        self.0.join("infra_inventory.txt")
+    }
+
     pub(crate) fn issuer(&self, id: &IssuerId, file: &str) -> PathBuf {
         self.0.join("issuers").join(id.as_str()).join(file)
     }

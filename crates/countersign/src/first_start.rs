@@ -8,11 +8,12 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use countersign_authority::{
-    Authority, Clock, Door, Entropy, Issuer, IssuerId, KeyStore as _, Store, Submission,
+    Authority, Clock, Door, Entropy, Issuer, IssuerFault, IssuerId, KeyStore as _, Store,
+    Submission,
 };
 use countersign_keys::{FileKeys, LeafKey, RootCertificate, create_issuer, private_file};
 use countersign_pki::{AltName, Certificate, CheckedCsr, CsrLimits, Serial, pem};
@@ -122,13 +123,14 @@ async fn load_certificate(
         info!(issuer = %id, name = issuer.common_name, "issuer created");
     }
     let chain = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let loaded = Issuer::from_chain(id.clone(), chain, keys.algorithm(id)?)
-        .with_context(|| format!("{} is no issuer's chain", path.display()))?;
-    ensure!(
-        loaded.certificate().spki_der() == keys.public_key(id)?,
-        "{} and {KEY_FILE} beside it do not belong together: restore both from one backup",
-        path.display()
-    );
+    let public_key = keys.public_key(id)?;
+    let loaded = match Issuer::from_chain(id.clone(), chain, keys.algorithm(id)?, &public_key) {
+        Err(IssuerFault::ForeignKey) => bail!(
+            "{} and {KEY_FILE} beside it do not belong together: restore both from one backup",
+            path.display()
+        ),
+        loaded => loaded.with_context(|| format!("{} is no issuer's chain", path.display()))?,
+    };
     if issuer.key_is_configured && !issuer.key.name().starts_with(family(&loaded)) {
         warn!(issuer = %id, configured = issuer.key.name(), "the issuer has a key of another kind; `key` counts only when it is created");
     }
@@ -294,7 +296,7 @@ impl OwnCertificate<'_> {
             },
         };
         let mut chain = pem::encode("CERTIFICATE", &der);
-        chain.push_str(&intermediates(issuer)?);
+        chain.push_str(&intermediates(issuer));
         write(&self.certificate_file, chain.as_bytes(), Secrecy::Public)?;
         Ok(TlsIdentity {
             chain_pem: chain.into_bytes(),
@@ -405,16 +407,11 @@ impl OwnCertificate<'_> {
 }
 
 /// What a server sends beside its own certificate: the chain without its root, which clients have.
-fn intermediates(issuer: &Issuer) -> Result<String> {
-    let blocks = pem::decode_all(issuer.chain_pem(), &pem::PemLimits::BUNDLE)?;
-    let mut text = String::new();
-    for block in blocks.iter().filter(|block| block.label == "CERTIFICATE") {
-        let certificate = Certificate::parse(&block.der)?;
-        if certificate.issuer().der() != certificate.subject().der() {
-            text.push_str(&pem::encode("CERTIFICATE", &block.der));
-        }
-    }
-    Ok(text)
+fn intermediates(issuer: &Issuer) -> String {
+    let mut chain: Vec<&Certificate> = vec![issuer.certificate()];
+    chain.extend(issuer.ancestors());
+    chain.pop();
+    chain.into_iter().map(Certificate::to_pem).collect()
 }
 
 fn sorted(names: &[AltName]) -> Vec<String> {

@@ -75,6 +75,7 @@ impl Service {
         let is_first_start = folder.server()?.is_none() && store.epoch().await? == 0;
         let store: Arc<dyn Store> = Arc::new(store);
         let authority = start_authority(settings, store).await?;
+        serve_infra_crl(settings, &authority).await?;
         upkeep::write_crls(&authority, folder)?;
 
         let puppet_identity = first_start::puppet_credentials(&authority, settings).await?;
@@ -157,6 +158,20 @@ async fn start_authority(settings: &Settings, store: Arc<dyn Store>) -> Result<A
     Authority::start(config)
         .await
         .context("the authority cannot start")
+}
+
+/// Where the configuration says so, agents are given the CRL of the site's own machines.
+async fn serve_infra_crl(settings: &Settings, authority: &Authority) -> Result<()> {
+    if !settings.config.puppet.infra_crl {
+        return Ok(());
+    }
+    let issuer = IssuerId::parse(signers::PUPPET_ISSUER)?;
+    let configured = settings.config.puppet.infra_inventory.clone();
+    let inventory = configured.unwrap_or_else(|| settings.folder.infra_inventory());
+    authority
+        .serve_infra_crl(&issuer, inventory)
+        .await
+        .context("the infrastructure CRL cannot be made")
 }
 
 /// What listeners stand on, and have in common.

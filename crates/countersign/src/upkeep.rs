@@ -30,15 +30,24 @@ pub(crate) fn start(
     }
 }
 
-/// Writes the CRL file of every issuer.
+/// Writes the CRL files of every issuer.
 pub(crate) fn write_crls(authority: &Authority, folder: &DataFolder) -> Result<()> {
     for issuer in authority.issuers() {
-        if let Some(crl) = authority.crl(issuer.id()) {
-            write(
-                &folder.issuer(issuer.id(), CRL_FILE),
-                crl.pem.as_bytes(),
-                Secrecy::Public,
-            )?;
+        write_crls_of(authority, issuer.id(), folder)?;
+    }
+    Ok(())
+}
+
+/// Each with the lists of the CAs above the issuer.
+fn write_crls_of(authority: &Authority, id: &IssuerId, folder: &DataFolder) -> Result<()> {
+    let files = [
+        (CRL_FILE, authority.crl(id)),
+        (INFRA_CRL_FILE, authority.infra_crl(id)),
+    ];
+    for (file, crl) in files {
+        if let Some(crl) = crl {
+            let path = folder.issuer(id, file);
+            write(&path, crl.pem.as_bytes(), Secrecy::Public)?;
         }
     }
     Ok(())
@@ -55,7 +64,7 @@ async fn finish_and_refresh(authority: Authority, stop: CancellationToken) {
     }
 }
 
-/// Keeps one issuer's file equal to its published list.
+/// Keeps one issuer's files equal to its published lists.
 async fn publish_crl(
     authority: Authority,
     id: IssuerId,
@@ -68,17 +77,11 @@ async fn publish_crl(
     let mut health = Health::new("write a CRL file");
     loop {
         news.mark_unchanged();
-        let written = match authority.crl(&id) {
-            Some(crl) => {
-                let path = folder.issuer(&id, CRL_FILE);
-                let work = move || write(&path, crl.pem.as_bytes(), Secrecy::Public);
-                tokio::task::spawn_blocking(work)
-                    .await
-                    .context("the writer ended early")
-                    .flatten()
-            }
-            None => Ok(false),
-        };
+        let (of, id, to) = (authority.clone(), id.clone(), folder.clone());
+        let written = tokio::task::spawn_blocking(move || write_crls_of(&of, &id, &to))
+            .await
+            .context("the writer ended early")
+            .flatten();
         let goes_on = match health.told(written) {
             Told::Well => tokio::select! {
                 changed = news.changed() => changed.is_ok(),
@@ -141,5 +144,6 @@ impl Health {
 }
 
 const CRL_FILE: &str = "ca_crl.pem";
+const INFRA_CRL_FILE: &str = "infra_crl.pem";
 /// Soon enough for somebody who waits for a certificate; an idle round costs two indexed look-ups.
 const ROUND: Duration = Duration::from_secs(5);

@@ -1,6 +1,7 @@
 //! Fixed keys, the CSR zoo and real counterparts, for the tests of the other crates. Never published.
 
 pub mod agent;
+pub mod chain;
 pub mod counterparts;
 pub mod csr;
 pub mod deadline;

@@ -4,9 +4,12 @@
     reason = "a test that cannot set up its world fails"
 )]
 
+mod ancestors;
 mod autosign;
 mod enrolment;
+mod infrastructure;
 mod invariants;
+mod issuers;
 mod kill_points;
 mod recovery;
 mod renewal;

@@ -10,10 +10,13 @@ use countersign_authority::{
     Authority, AuthorityConfig, Clock, Door, Issuer, IssuerId, KeyStore, Limits, Profile, Signer,
     Store, Submission,
 };
-use countersign_keys::{FileKeys, KeySpec, LeafKey, RootCertificate, SystemEntropy, create_issuer};
+use countersign_keys::{
+    FileKeys, KeySpec, LeafKey, RootCertificate, SystemEntropy, create_issuer, private_file,
+};
 use countersign_pki::{AltName, CheckedCsr, CsrLimits, Serial, UnixTime};
 use countersign_policy::{Policy, Requester, Rule, RuleKind, SignerName, Wishes};
 use countersign_store::SqliteStore;
+use countersign_testkit::keys::Key;
 
 pub(crate) const DOOR: Door = Door::named("test");
 pub(crate) const START: i64 = 1_800_000_000;
@@ -144,6 +147,7 @@ pub(crate) async fn authority_limited(
     limits: Limits,
 ) -> Authority {
     let algorithm = keys.algorithm(&issuer_id()).unwrap();
+    let public_key = keys.public_key(&issuer_id()).unwrap();
     let chain = std::fs::read(folder.join("ca.pem")).unwrap();
     let signers = profiles
         .into_iter()
@@ -158,7 +162,7 @@ pub(crate) async fn authority_limited(
         keys,
         clock,
         entropy: Arc::new(SystemEntropy),
-        issuers: vec![Issuer::from_chain(issuer_id(), chain, algorithm).unwrap()],
+        issuers: vec![Issuer::from_chain(issuer_id(), chain, algorithm, &public_key).unwrap()],
         signers: signers.collect(),
         policy,
         limits,
@@ -179,6 +183,15 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         prepare(folder.path()).await;
         Self::on(folder, TestClock::new(), automatic).await
+    }
+
+    /// With a chain and a key of the test's own.
+    pub(crate) async fn with_chain(chain_pem: &str, key: &Key) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        private_file::write_new(&folder.path().join("key.pem"), key.pkcs8_pem().as_bytes())
+            .unwrap();
+        std::fs::write(folder.path().join("ca.pem"), chain_pem).unwrap();
+        Self::on(folder, TestClock::new(), true).await
     }
 
     /// Ends the authority and starts another on the same folder.

@@ -149,6 +149,9 @@ pub(crate) struct PuppetSection {
     pub(crate) allow_authorization_extensions: bool,
     pub(crate) auto_renewal: bool,
     pub(crate) auto_renewal_cert_ttl: Span,
+    pub(crate) infra_crl: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) infra_inventory: Option<PathBuf>,
 }
 
 impl Default for PuppetSection {
@@ -161,6 +164,8 @@ impl Default for PuppetSection {
             allow_authorization_extensions: false,
             auto_renewal: false,
             auto_renewal_cert_ttl: Span::days(90),
+            infra_crl: false,
+            infra_inventory: None,
         }
     }
 }

@@ -30,7 +30,7 @@ signers:
     backdate: 5m
     issuer: vpn
 puppet: {autosign: true, ca_ttl: 1y, allow_subject_alt_names: true, allow_authorization_extensions: true,
-         auto_renewal: true, auto_renewal_cert_ttl: 30d}
+         auto_renewal: true, auto_renewal_cert_ttl: 30d, infra_crl: true, infra_inventory: /srv/infra.txt}
 kubernetes: {listen: off}
 limits: {csr_per_minute_per_source: 0, csr_per_minute_per_certname: 5}
 ";
@@ -42,6 +42,11 @@ fn reads_every_key() {
     assert_eq!(config.kubernetes.listen, Listen::Off);
     assert_eq!(config.puppet.autosign, Autosign::Everything);
     assert_eq!(config.puppet.ca_ttl, Span::years(1));
+    assert!(config.puppet.infra_crl);
+    assert_eq!(
+        config.puppet.infra_inventory.as_deref(),
+        Some(Path::new("/srv/infra.txt"))
+    );
     assert_eq!(config.issuers["puppet"].key, KeyKind(KeySpec::Rsa4096));
     assert_eq!(
         config.issuers["puppet"].verify_signatures,

@@ -14,6 +14,7 @@ mod differential;
 mod disk;
 mod first_start;
 mod installation;
+mod intermediate_ca;
 mod invariants;
 mod kubectl;
 mod lifecycle;

@@ -35,6 +35,19 @@ impl Site {
         }
     }
 
+    /// A fresh authority on data that somebody has placed before.
+    pub(crate) fn prepared(place: impl FnOnce(&Path), arguments: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        place(&data);
+        let server = serve(&data, arguments);
+        Self {
+            folder,
+            data,
+            server,
+        }
+    }
+
     /// A server that was started by other means on `data`.
     pub(crate) fn around(data: PathBuf, server: ServerProcess) -> Self {
         Self {

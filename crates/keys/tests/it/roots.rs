@@ -83,7 +83,9 @@ async fn engine_takes_the_root() {
     assert!(certificate.extensions().len() == 4 && certificate.path_length().is_none());
 
     let algorithm = keys.algorithm(&issuer("puppet")).unwrap();
-    let taken = Issuer::from_chain(issuer("puppet"), text.into_bytes(), algorithm).unwrap();
+    let public_key = keys.public_key(&issuer("puppet")).unwrap();
+    let taken =
+        Issuer::from_chain(issuer("puppet"), text.into_bytes(), algorithm, &public_key).unwrap();
     assert_eq!(taken.not_after(), wanted.not_after);
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::response::Response;
-use countersign_pki::{CertFault, Certificate, Crl, Subject, pem};
+use countersign_pki::{CertFault, Certificate, Subject, pem};
 use http::StatusCode;
 use serde::Serialize;
 use tracing::error;
@@ -20,7 +20,7 @@ struct Expirations {
 }
 
 impl PuppetDoor {
-    /// One entry for each certificate of the chain file and for the published list.
+    /// One entry for each certificate of the chain file, and for the published list and each that is served with it.
     pub(super) fn expirations(&self) -> Response {
         let mut ends = Expirations::default();
         match self.chain_certificates() {
@@ -34,11 +34,12 @@ impl PuppetDoor {
                 return answer::internal("the issuer's chain cannot be read");
             }
         }
-        if let Some(published) = self.authority().crl(self.issuer())
-            && let Ok(list) = Crl::parse(&published.record.der)
-        {
-            let end = date(published.record.next_update);
-            ends.crls.insert(name(list.issuer()), end);
+        if let Some(published) = self.authority().crl(self.issuer()) {
+            let dated = published.ends.iter().filter_map(|list| {
+                let end = list.next_update?;
+                Some((list.common_name.clone(), date(end)))
+            });
+            ends.crls.extend(dated);
         }
         match serde_json::to_string(&ends) {
             Ok(json) => answer::with(StatusCode::OK, "application/json", json),

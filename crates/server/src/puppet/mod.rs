@@ -10,6 +10,7 @@ mod caller;
 mod certificate;
 mod certificate_renewal;
 mod certificate_request;
+mod certificate_revocation_list;
 mod certificate_status;
 mod certificate_statuses;
 mod certname;
@@ -191,6 +192,7 @@ impl PuppetDoor {
         match (route, method) {
             (Route::Certificate(name), &Method::GET) => self.get_certificate(name, headers).await,
             (Route::Crl, &Method::GET) => self.get_crl(headers),
+            (Route::CrlUpdate, &Method::PUT) => self.put_crls(call.requester(), body).await,
             (Route::CertificateRequest(name), &Method::GET) => self.get_request(name).await,
             (Route::CertificateRequest(name), &Method::PUT) => {
                 self.put_request(name, call.requester(), body).await
@@ -223,6 +225,7 @@ impl PuppetDoor {
             (
                 Route::Certificate(_)
                 | Route::Crl
+                | Route::CrlUpdate
                 | Route::CertificateRequest(_)
                 | Route::CertificateRenewal
                 | Route::Expirations
@@ -244,6 +247,7 @@ fn body_limit(route: Route<'_>, method: &Method) -> Option<usize> {
         (Route::CertificateStatus(_), &Method::PUT) => Some(certificate_status::MAX_BODY),
         (Route::Sign, &Method::POST) => Some(sign::MAX_BODY),
         (Route::Clean, &Method::PUT) => Some(clean::MAX_BODY),
+        (Route::CrlUpdate, &Method::PUT) => Some(certificate_revocation_list::MAX_BODY),
         (
             Route::Certificate(_)
             | Route::CertificateRequest(_)
@@ -252,6 +256,7 @@ fn body_limit(route: Route<'_>, method: &Method) -> Option<usize> {
             | Route::CertificateStatusesWithoutSegment
             | Route::CertificateRenewal
             | Route::Crl
+            | Route::CrlUpdate
             | Route::Clean
             | Route::Expirations
             | Route::Sign

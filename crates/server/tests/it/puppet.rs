@@ -6,6 +6,7 @@ mod enrolment;
 mod fetching;
 mod lifecycle;
 mod profile;
+mod revocation_lists;
 
 use axum::Router;
 use countersign_authority::Authority;

@@ -10,7 +10,9 @@ use countersign_authority::{
     Authority, AuthorityConfig, Clock, Door, Issuer, IssuerId, KeyStore, Limits, Profile, Signer,
     Store, Submission,
 };
-use countersign_keys::{FileKeys, KeySpec, RootCertificate, SystemEntropy, create_issuer};
+use countersign_keys::{
+    FileKeys, KeySpec, RootCertificate, SystemEntropy, create_issuer, private_file,
+};
 use countersign_pki::oid::Oid;
 use countersign_pki::{
     AltName, Certificate, CertificateTemplate, CheckedCsr, CsrLimits, Serial, StringKind,
@@ -21,6 +23,7 @@ use countersign_policy::{
 };
 use countersign_server::{KnownClient, Peer, PeerIdentity};
 use countersign_store::SqliteStore;
+use countersign_testkit::chain::Ca;
 use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::keys::{self, Key};
 use tempfile::TempDir;
@@ -43,6 +46,16 @@ pub(crate) struct Setup {
     pub(crate) alt_names: OtherNames,
     /// Authorization extensions in agents' requests.
     pub(crate) authorization: Authorization,
+    /// Where the Puppet issuer stands.
+    pub(crate) place: Place,
+}
+
+/// What is above an issuer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Root,
+    /// Below the CA that [`root_ca`] makes.
+    BelowRoot,
 }
 
 impl Setup {
@@ -51,6 +64,7 @@ impl Setup {
         approved: &[],
         alt_names: OtherNames::Refused,
         authorization: Authorization::Refused,
+        place: Place::Root,
     };
 
     /// The same, with naive autosigning at the Puppet door.
@@ -80,14 +94,15 @@ impl World {
         let store = SqliteStore::open(&folder.path().join("countersign.db")).unwrap();
         let store = Arc::new(Switched::new(store));
         let mut issuer_keys = FileKeys::new(FileKeys::usual_threads());
+        let puppet = match setup.place {
+            Place::Root => {
+                let name = "Puppet CA: ca.example.com";
+                issuer(&mut issuer_keys, folder.path(), "puppet", name).await
+            }
+            Place::BelowRoot => issuer_below_root(&mut issuer_keys, folder.path()),
+        };
         let issuers = vec![
-            issuer(
-                &mut issuer_keys,
-                folder.path(),
-                "puppet",
-                "Puppet CA: ca.example.com",
-            )
-            .await,
+            puppet,
             issuer(
                 &mut issuer_keys,
                 folder.path(),
@@ -319,7 +334,28 @@ async fn issuer(keys: &mut FileKeys, folder: &Path, id: &str, common_name: &str)
     };
     let pem = create_issuer(keys, &issuer, &root).await.unwrap();
     let algorithm = keys.algorithm(&issuer).unwrap();
-    Issuer::from_chain(issuer, pem.into_bytes(), algorithm).unwrap()
+    let public_key = keys.public_key(&issuer).unwrap();
+    Issuer::from_chain(issuer, pem.into_bytes(), algorithm, &public_key).unwrap()
+}
+
+/// The CA above the Puppet issuer of [`Place::BelowRoot`].
+pub(crate) fn root_ca() -> Ca {
+    // RSA: the same list signed twice is the same list.
+    Ca::root("Example Root CA", keys::rsa2048_b(), START)
+}
+
+pub(crate) fn intermediate_ca() -> Ca {
+    root_ca().below("Puppet CA: ca.example.com", keys::p256_c(), 2, START)
+}
+
+fn issuer_below_root(issuer_keys: &mut FileKeys, folder: &Path) -> Issuer {
+    let id = IssuerId::parse("puppet").unwrap();
+    let (path, key) = (folder.join("puppet_key.pem"), keys::p256_c());
+    private_file::write_new(&path, key.pkcs8_pem().as_bytes()).unwrap();
+    issuer_keys.load(id.clone(), &path).unwrap();
+    let chain = [intermediate_ca(), root_ca()].map(|ca| ca.certificate.to_pem());
+    let algorithm = key.issuer_algorithm().unwrap();
+    Issuer::from_chain(id, chain.concat().into_bytes(), algorithm, key.spki_der()).unwrap()
 }
 
 fn signers(setup: &Setup) -> Vec<Signer> {

@@ -82,6 +82,18 @@ async fn trust_domains_do_not_mix_and_rules_hold() {
             [403, 403, 403, 403, 403, 403],
         ),
         (
+            "PUT /puppet-ca/v1/certificate_revocation_list",
+            [403, 403, 403, 403, 403, 400],
+        ),
+        (
+            "PUT /puppet-ca/v1/certificate_revocation_list/",
+            [403, 403, 403, 403, 403, 403],
+        ),
+        (
+            "GET /puppet-ca/v1/certificate_revocation_list",
+            [403, 403, 403, 403, 403, 403],
+        ),
+        (
             "GET /puppet-ca/v1/certificate_status/web01",
             [403, 403, 403, 403, 403, 200],
         ),

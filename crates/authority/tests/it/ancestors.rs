@@ -1,0 +1,260 @@
+//! CRLs of the CAs above an issuer: taken, kept, served with its own.
+
+use countersign_authority::AncestorCrlFault;
+use countersign_pki::{Crl, RevocationReason, UnixTime, pem};
+use countersign_testkit::chain::{Ca, CrlFacts};
+use countersign_testkit::keys;
+
+use crate::world::{START, World, act, issuer_id, submission};
+
+const NOW: UnixTime = UnixTime(START);
+const DAY: i64 = 86_400;
+
+struct Site {
+    world: World,
+    root: Ca,
+    middle: Ca,
+}
+
+impl Site {
+    async fn new() -> Self {
+        let root = Ca::root("Root CA", keys::p384(), NOW);
+        let middle = root.below("Middle CA", keys::rsa2048_a(), 2, NOW);
+        let own = middle.below("Own CA", keys::p256_a(), 3, NOW);
+        let chain = [&own, &middle, &root].map(|ca| ca.certificate.to_pem());
+        let world = World::with_chain(&chain.concat(), keys::p256_a()).await;
+        Self {
+            world,
+            root,
+            middle,
+        }
+    }
+
+    async fn put(&self, lists: &[String]) -> Result<usize, AncestorCrlFault> {
+        let actor = act("x").actor;
+        let lists = lists.concat().into_bytes();
+        let authority = &self.world.authority;
+        authority
+            .put_ancestor_crls(&issuer_id(), lists, &actor)
+            .await
+    }
+
+    /// The common names and numbers of the served lists.
+    fn served(&self) -> Vec<(String, u64)> {
+        let state = self.world.authority.served_crl(&issuer_id()).unwrap();
+        let blocks = pem::decode_all(state.pem.as_bytes(), &pem::PemLimits::BUNDLE).unwrap();
+        let lists = blocks.iter().map(|block| Crl::parse(&block.der).unwrap());
+        let named = lists.map(|list| {
+            let name = list.issuer().first_common_name().unwrap().to_owned();
+            (name, list.number().unwrap())
+        });
+        named.collect()
+    }
+
+    async fn audited(&self) -> Vec<String> {
+        let all = self.world.authority.audit(Default::default(), 1000).await;
+        let entries = all.unwrap().into_iter().map(|(_, entry)| entry);
+        entries
+            .filter(|entry| entry.action == "crl" && entry.detail.contains("submitted"))
+            .map(|entry| format!("{} {}: {}", entry.actor, entry.subject, entry.detail))
+            .collect()
+    }
+}
+
+fn named(lists: &[(&str, u64)]) -> Vec<(String, u64)> {
+    let owned = lists.iter().map(|(name, n)| ((*name).to_owned(), *n));
+    owned.collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_of_the_cas_above_follow_the_issuers_own() {
+    let site = Site::new().await;
+    assert_eq!(site.served(), named(&[("Own CA", 0)]), "none is there yet");
+    let facts = CrlFacts::good(7, NOW);
+    // Order, repetition and lists of strangers do not matter.
+    let stranger = Ca::root("Somebody else's CA", keys::p256_d(), NOW);
+    let lists = [
+        site.root.crl(&facts),
+        stranger.crl(&facts),
+        site.middle.crl(&CrlFacts::good(300, NOW)),
+    ];
+    let twice = [&lists[..], &lists[..]].concat();
+    assert_eq!(site.put(&twice).await.unwrap(), 2);
+    let all = named(&[("Own CA", 0), ("Middle CA", 300), ("Root CA", 7)]);
+    assert_eq!(site.served(), all);
+    let audited = site.audited().await;
+    assert_eq!(audited.len(), 2, "{audited:?}");
+    assert!(
+        audited[0].ends_with("fleet/CN=Middle CA: number 0x012c was submitted"),
+        "{audited:?}"
+    );
+
+    // The same again changes nothing, and neither does an older one.
+    let older = [site.root.crl(&CrlFacts::good(6, NOW))];
+    assert_eq!(site.put(&lists).await.unwrap(), 0);
+    assert_eq!(site.put(&older).await.unwrap(), 0);
+    assert_eq!(site.audited().await.len(), 2);
+
+    // A revocation makes the issuer's own list anew and leaves the others.
+    let authority = &site.world.authority;
+    authority.submit(submission("web01")).await.unwrap();
+    let (reason, actor) = (RevocationReason::KeyCompromise, act("x").actor);
+    let issuer = issuer_id();
+    let revoked = authority.revoke_name(&issuer, "web01", reason, &actor);
+    assert_eq!(revoked.await.unwrap(), 1);
+    let all = named(&[("Own CA", 1), ("Middle CA", 300), ("Root CA", 7)]);
+    assert_eq!(site.served(), all);
+
+    let Site {
+        world,
+        root,
+        middle,
+    } = site;
+    let world = world.restart(true).await;
+    let site = Site {
+        world,
+        root,
+        middle,
+    };
+    assert_eq!(site.served(), all, "after a restart");
+    let newer = [site.root.crl(&CrlFacts::good(u64::MAX, NOW))];
+    assert_eq!(site.put(&newer).await.unwrap(), 1);
+    assert_eq!(site.served()[2], ("Root CA".to_owned(), u64::MAX));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_submission_changes_nothing() {
+    let site = Site::new().await;
+    let kept = CrlFacts::good(10, NOW);
+    let both = [site.root.crl(&kept), site.middle.crl(&kept)];
+    assert_eq!(site.put(&both).await.unwrap(), 2);
+    let before = site.served();
+    let newer = CrlFacts::good(11, NOW);
+    let late = NOW.plus_seconds(400);
+    let past = NOW.minus_seconds(1);
+    let middle = [site.middle.certificate.serial()];
+    let root = [site.root.certificate.serial()];
+    let cases = [
+        (
+            "delta",
+            CrlFacts {
+                is_delta: true,
+                ..newer
+            },
+        ),
+        (
+            "no number",
+            CrlFacts {
+                number: None,
+                ..newer
+            },
+        ),
+        (
+            "no key identifier",
+            CrlFacts {
+                has_key_id: false,
+                ..newer
+            },
+        ),
+        (
+            "the kept number",
+            CrlFacts {
+                next_update: late,
+                ..kept
+            },
+        ),
+        (
+            "from the future",
+            CrlFacts {
+                this_update: late,
+                ..newer
+            },
+        ),
+        (
+            "ended",
+            CrlFacts {
+                next_update: past,
+                ..newer
+            },
+        ),
+        (
+            "revokes the CA below",
+            CrlFacts {
+                revoked: &middle,
+                ..newer
+            },
+        ),
+        (
+            "revokes itself",
+            CrlFacts {
+                revoked: &root,
+                ..newer
+            },
+        ),
+    ];
+    for (what, facts) in cases {
+        // Its companion would be good, and is not taken either.
+        let lists = [site.root.crl(&facts), site.middle.crl(&newer)];
+        let refused = site.put(&lists).await;
+        assert!(refused.is_err(), "{what}: {refused:?}");
+        assert_eq!(site.served(), before, "{what}");
+    }
+    let forged = [site.root.crl_signed_by(keys::p256_d(), &newer)];
+    let refused = site.put(&forged).await;
+    assert!(
+        matches!(refused, Err(AncestorCrlFault::Forged { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(site.served(), before);
+    assert_eq!(site.audited().await.len(), 2);
+}
+
+/// Puppet Server would refuse: it replaces lists only where there is one. All that are missing come at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_lists_are_added_together() {
+    let site = Site::new().await;
+    let facts = CrlFacts::good(1, NOW);
+    let refused = site.put(&[site.root.crl(&facts)]).await;
+    assert!(
+        matches!(&refused, Err(AncestorCrlFault::Missing { ca }) if ca == "CN=Middle CA"),
+        "{refused:?}"
+    );
+    let both = [site.root.crl(&facts), site.middle.crl(&facts)];
+    assert_eq!(site.put(&both).await.unwrap(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_text_is_modified_when_any_of_its_lists_changes() {
+    let site = Site::new().await;
+    let modified = || {
+        let state = site.world.authority.served_crl(&issuer_id()).unwrap();
+        state.modified
+    };
+    assert_eq!(modified(), NOW);
+    site.world.clock.advance(3600);
+    let news = site.world.authority.crl_news(&issuer_id()).unwrap();
+    let facts = CrlFacts::good(1, NOW);
+    let both = [site.root.crl(&facts), site.middle.crl(&facts)];
+    site.put(&both).await.unwrap();
+    assert_eq!(modified(), NOW.plus_seconds(3600));
+    assert!(news.has_changed().unwrap(), "the file is written anew");
+    // The daily list is newer than that.
+    site.world.clock.advance(DAY);
+    site.world.authority.refresh_crls().await.unwrap();
+    assert_eq!(modified(), NOW.plus_seconds(3600 + 86_400));
+    let state = site.world.authority.served_crl(&issuer_id()).unwrap();
+    let ends: Vec<_> = state.ends.iter().map(|end| &*end.common_name).collect();
+    assert_eq!(ends, ["Own CA", "Middle CA", "Root CA"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_issuer_that_is_a_root_leaves_everything_aside() {
+    let world = World::new(true).await;
+    let stranger = Ca::root("Root CA", keys::p384(), NOW);
+    let lists = stranger.crl(&CrlFacts::good(1, NOW)).into_bytes();
+    let (issuer, actor) = (issuer_id(), act("x").actor);
+    let before = world.authority.crl(&issuer_id()).unwrap().pem.clone();
+    let taken = world.authority.put_ancestor_crls(&issuer, lists, &actor);
+    assert_eq!(taken.await.unwrap(), 0);
+    assert_eq!(world.authority.crl(&issuer_id()).unwrap().pem, before);
+}

@@ -1,0 +1,130 @@
+//! The CRL of the site's own machines.
+
+use std::path::PathBuf;
+
+use countersign_authority::{Authority, CrlState};
+use countersign_pki::{Crl, RevocationReason, Serial};
+
+use crate::world::{World, act, issuer_id, submission};
+
+async fn issue(world: &World, name: &str) -> Serial {
+    let submitted = world.authority.submit(submission(name)).await.unwrap();
+    submitted.issued.unwrap().intent().serial
+}
+
+async fn revoke(authority: &Authority, name: &str) {
+    let (reason, actor) = (RevocationReason::KeyCompromise, act("x").actor);
+    let issuer = issuer_id();
+    let revoked = authority.revoke_name(&issuer, name, reason, &actor);
+    assert_eq!(revoked.await.unwrap(), 1, "{name}");
+}
+
+fn inventory(world: &World) -> PathBuf {
+    world.folder.path().join("infra_inventory.txt")
+}
+
+fn write(world: &World, text: &str) {
+    std::fs::write(inventory(world), text).unwrap();
+}
+
+async fn turn_on(world: &World) {
+    let issuer = issuer_id();
+    let turned = world.authority.serve_infra_crl(&issuer, inventory(world));
+    turned.await.unwrap();
+}
+
+fn listed(state: &CrlState) -> (u64, Vec<Serial>) {
+    let crl = Crl::parse(&state.record.der).unwrap();
+    let mut serials: Vec<Serial> = crl.serials().collect();
+    serials.sort();
+    (crl.number().unwrap(), serials)
+}
+
+fn served(world: &World) -> (u64, Vec<Serial>) {
+    listed(&world.authority.served_crl(&issuer_id()).unwrap())
+}
+
+fn full(world: &World) -> (u64, usize) {
+    let (number, serials) = listed(&world.authority.crl(&issuer_id()).unwrap());
+    (number, serials.len())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_get_the_revoked_machines_of_the_inventory() {
+    let world = World::new(true).await;
+    let puppet = issue(&world, "puppet01").await;
+    let db = issue(&world, "db01").await;
+    issue(&world, "web01").await;
+    issue(&world, "web02").await;
+    revoke(&world.authority, "web01").await;
+    write(&world, "\n# ours\n puppet01 \n\nnever-heard-of\n");
+    turn_on(&world).await;
+    assert_eq!(served(&world), (0, vec![]));
+
+    // One that is not named leaves the short list as it is.
+    revoke(&world.authority, "web02").await;
+    assert_eq!((served(&world), full(&world)), ((0, vec![]), (2, 2)));
+    revoke(&world.authority, "puppet01").await;
+    assert_eq!((served(&world), full(&world)), ((1, vec![puppet]), (3, 3)));
+    revoke(&world.authority, "db01").await;
+    assert_eq!(served(&world), (1, vec![puppet]));
+
+    // A name that joins brings what was revoked before.
+    write(&world, "puppet01\ndb01\n");
+    world.authority.refresh_crls().await.unwrap();
+    let mut both = vec![puppet, db];
+    both.sort();
+    assert_eq!((served(&world), full(&world)), ((2, both.clone()), (4, 4)));
+    world.authority.refresh_crls().await.unwrap();
+    assert_eq!(
+        served(&world),
+        (2, both.clone()),
+        "nothing new, no new list"
+    );
+    assert!(world.authority.is_revoked(&issuer_id(), &db));
+
+    // Numbers go on after a restart, and both lists are made anew daily.
+    let world = world.restart(true).await;
+    assert_eq!(full(&world), (4, 4));
+    turn_on(&world).await;
+    assert_eq!(served(&world), (2, both.clone()));
+    world.clock.advance(86_400);
+    world.authority.refresh_crls().await.unwrap();
+    assert_eq!((served(&world), full(&world)), ((3, both), (5, 4)));
+}
+
+/// The inventory is looked at when a list is made, not only in between.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_joined_just_before_its_revocation_is_listed() {
+    let world = World::new(true).await;
+    let serial = issue(&world, "puppet01").await;
+    turn_on(&world).await;
+    write(&world, "puppet01\n");
+    revoke(&world.authority, "puppet01").await;
+    assert_eq!(served(&world), (1, vec![serial]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_leaves_the_list_because_the_file_cannot_be_read() {
+    let world = World::new(true).await;
+    let serial = issue(&world, "puppet01").await;
+    write(&world, "puppet01\n");
+    turn_on(&world).await;
+    revoke(&world.authority, "puppet01").await;
+    assert_eq!(served(&world), (1, vec![serial]));
+    std::fs::remove_file(inventory(&world)).unwrap();
+    world.authority.refresh_crls().await.unwrap();
+    assert_eq!(served(&world), (1, vec![serial]));
+
+    let world = world.restart(true).await;
+    turn_on(&world).await;
+    world.clock.advance(86_400);
+    world.authority.refresh_crls().await.unwrap();
+    assert_eq!(served(&world), (2, vec![serial]));
+
+    // A file that can be read and does not name it does.
+    write(&world, "db01\n");
+    world.authority.refresh_crls().await.unwrap();
+    assert_eq!(served(&world), (3, vec![]));
+    assert!(world.authority.is_revoked(&issuer_id(), &serial));
+}

@@ -1,0 +1,148 @@
+//! Chain files as sites have them.
+
+use countersign_authority::{Issuer, IssuerFault};
+use countersign_pki::{AltName, Certificate, UnixTime};
+use countersign_testkit::chain::Ca;
+use countersign_testkit::keys::{self, Key};
+
+use crate::world::{START, World, issuer_id, submission};
+
+const NOW: UnixTime = UnixTime(START);
+
+struct Cas {
+    root: Ca,
+    middle: Ca,
+    own: Ca,
+    stranger: Ca,
+}
+
+impl Cas {
+    fn new() -> Self {
+        let root = Ca::root("Root CA", keys::p384(), NOW);
+        let middle = root.below("Middle CA", keys::rsa2048_a(), 2, NOW);
+        let own = middle.below("Own CA", own(), 3, NOW);
+        let stranger = Ca::root("Somebody else's CA", keys::p256_d(), NOW);
+        Self {
+            root,
+            middle,
+            own,
+            stranger,
+        }
+    }
+
+    fn bundle(&self, names: &str) -> String {
+        let one = |name: &str| match name {
+            "root" => self.root.certificate.to_pem(),
+            "middle" => self.middle.certificate.to_pem(),
+            "own" => self.own.certificate.to_pem(),
+            "stranger" => self.stranger.certificate.to_pem(),
+            other => panic!("{other}"),
+        };
+        names.split_whitespace().map(one).collect()
+    }
+}
+
+fn own() -> &'static Key {
+    keys::p256_a()
+}
+
+fn load(bundle: String, key: &Key) -> Result<Issuer, IssuerFault> {
+    let algorithm = key.issuer_algorithm().unwrap();
+    Issuer::from_chain(issuer_id(), bundle.into_bytes(), algorithm, key.spki_der())
+}
+
+fn names(certificates: &[Certificate]) -> Vec<&str> {
+    let names = certificates.iter().map(Certificate::subject);
+    names.filter_map(|name| name.first_common_name()).collect()
+}
+
+#[test]
+fn the_issuing_certificate_is_the_one_with_the_key_at_any_place() {
+    let cas = Cas::new();
+    for order in [
+        "own middle root",
+        "root middle own",
+        "middle own root",
+        "stranger root own middle stranger",
+        "own own root middle",
+    ] {
+        let bundle = cas.bundle(order);
+        let issuer = load(bundle.clone(), own()).unwrap();
+        assert_eq!(
+            issuer.certificate().der(),
+            cas.own.certificate.der(),
+            "{order}"
+        );
+        assert_eq!(
+            names(issuer.ancestors()),
+            ["Middle CA", "Root CA"],
+            "{order}"
+        );
+        assert_eq!(issuer.chain_pem(), bundle.as_bytes(), "{order}");
+    }
+    let root = load(cas.bundle("root middle own"), keys::p384()).unwrap();
+    assert!(root.ancestors().is_empty());
+}
+
+#[test]
+fn what_a_chain_lacks_is_said() {
+    let cas = Cas::new();
+    for (names, expected) in [
+        (
+            "own root",
+            "lacks the certificate of CN=Middle CA, who signed that of CN=Own CA",
+        ),
+        (
+            "own middle stranger",
+            "lacks the certificate of CN=Root CA, who signed that of CN=Middle CA",
+        ),
+        (
+            "middle root",
+            "no certificate of the chain has the issuer's key",
+        ),
+        ("", "the chain holds no certificate"),
+    ] {
+        let fault = load(cas.bundle(names), own()).unwrap_err().to_string();
+        assert!(fault.contains(expected), "{names}: {fault}");
+    }
+    let long = load(cas.bundle("own").repeat(33), own()).unwrap_err();
+    assert_eq!(
+        long.to_string(),
+        "the chain holds more than 32 certificates"
+    );
+    let broken = cas.bundle("own") + &countersign_pki::pem::encode("CERTIFICATE", &[0x30, 0]);
+    let fault = load(broken, own()).unwrap_err().to_string();
+    assert_eq!(fault, "certificate 2 of the chain is malformed");
+}
+
+/// A certificate of the same name and another key does not stand in for the one that signed.
+#[test]
+fn signatures_count_and_not_names() {
+    let cas = Cas::new();
+    let impostor = Ca::root("Root CA", keys::p256_c(), NOW);
+    let bundle = cas.bundle("own middle") + &impostor.certificate.to_pem();
+    assert!(matches!(
+        load(bundle, own()),
+        Err(IssuerFault::Incomplete { .. })
+    ));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leaves_are_no_cas_and_leave_no_issuer() {
+    let cas = Cas::new();
+    let world = World::with_chain(&cas.bundle("root own middle"), own()).await;
+    let leaf = world.authority.submit(submission("web01")).await.unwrap();
+    let leaf = Certificate::parse(leaf.issued.unwrap().der()).unwrap();
+    assert_eq!(leaf.issuer().der(), cas.own.certificate.subject().der());
+    assert_eq!(leaf.alt_names(), [AltName::Dns("web01".into())]);
+    leaf.verify_signed_by(own().spki_der()).unwrap();
+
+    let bundle = leaf.to_pem() + &cas.bundle("own middle root");
+    let algorithm = own().issuer_algorithm().unwrap();
+    let refused = Issuer::from_chain(issuer_id(), bundle.into(), algorithm, leaf.spki_der());
+    let fault = refused.unwrap_err().to_string();
+    assert_eq!(
+        fault,
+        "the certificate of CN=web01 in the chain is not a CA certificate"
+    );
+}
