@@ -10,7 +10,7 @@ use countersign_policy::{Policy, SignerName};
 use tracing::warn;
 
 use crate::clock::{Clock, Entropy};
-use crate::evidence::LocalEvidence;
+use crate::evidence::{Executables, LocalEvidence};
 use crate::faults::Broken;
 use crate::issuance::Draft;
 use crate::issuer::{Issuer, IssuerId};
@@ -63,6 +63,8 @@ pub struct Limits {
     pub executable_seconds: u64,
     /// How many of them run at once; the others wait, and their waiting counts.
     pub executables_at_once: usize,
+    /// How many requests from one address may wait for a person; 0: any number.
+    pub pending_per_source: usize,
 }
 
 impl Limits {
@@ -75,6 +77,7 @@ impl Limits {
         crl_refresh_seconds: 86_400,
         executable_seconds: 10,
         executables_at_once: 8,
+        pending_per_source: 10_000,
     };
 }
 
@@ -133,10 +136,11 @@ impl Authority {
                 .collect(),
             policy: ArcSwap::from_pointee(config.policy),
             limits: config.limits,
-            evidence: LocalEvidence::new(
-                config.limits.executable_seconds,
-                config.limits.executables_at_once,
-            ),
+            evidence: LocalEvidence::new(Executables {
+                seconds: config.limits.executable_seconds,
+                at_once: config.limits.executables_at_once,
+                ..Executables::STANDARD
+            }),
             owner: Owner(format!("{:016x}", u64::from_be_bytes(id))),
             revocations,
             patience: Mutex::new(BTreeMap::new()),
@@ -177,6 +181,11 @@ impl Authority {
     /// Puts a new policy in force for requests decided from now on.
     pub fn set_policy(&self, policy: Policy) {
         self.core.policy.store(Arc::new(policy));
+    }
+
+    /// Changes how policy executables are run from now on; those that run already end as they began.
+    pub fn set_executables(&self, executables: Executables) {
+        self.core.evidence.set_executables(executables);
     }
 
     /// The authority's time.

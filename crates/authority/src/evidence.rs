@@ -3,7 +3,7 @@
 //! The file is looked at for every request, so that a change takes effect at once. An executable runs without a shell,
 //! in a process group of its own that does not outlive its answer, and never holds up another request.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{File, Metadata};
 use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -13,9 +13,12 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use countersign_policy::{Allowlist, AutosignFile, Execution};
 use rustix::fs::{Access, access};
-use rustix::process::{Pid, Signal, geteuid, kill_process_group};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, geteuid, getrlimit, kill_process_group, prlimit,
+};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 use tokio::sync::Semaphore;
@@ -24,11 +27,34 @@ use tracing::{debug, error, warn};
 
 use crate::model::Door;
 
+/// How policy executables are run.
+#[derive(Clone, Debug)]
+pub struct Executables {
+    /// How long one may take, and may wait for a place.
+    pub seconds: u64,
+    /// How many run at once.
+    pub at_once: usize,
+    /// Variables that they see beside `PATH`, `LC_ALL` and, where their folders exist, Puppet's own `RUBYLIB` and
+    /// `GEM_PATH`; these win.
+    pub environment: BTreeMap<String, String>,
+    /// How many files one may have open, where the server itself may have more; `None`: as many as the server.
+    pub open_files: Option<u64>,
+}
+
+impl Executables {
+    /// What fits most sites.
+    pub const STANDARD: Self = Self {
+        seconds: 10,
+        at_once: 8,
+        environment: BTreeMap::new(),
+        open_files: None,
+    };
+}
+
 /// What this machine can tell.
 #[derive(Debug)]
 pub(crate) struct LocalEvidence {
-    places: Semaphore,
-    deadline: Duration,
+    runner: ArcSwap<Runner>,
     read: Arc<Mutex<Option<ReadList>>>,
     deciding: Mutex<HashSet<(Door, String)>>,
 }
@@ -42,13 +68,16 @@ struct ReadList {
 }
 
 impl LocalEvidence {
-    pub(crate) fn new(deadline_seconds: u64, at_once: usize) -> Self {
+    pub(crate) fn new(executables: Executables) -> Self {
         Self {
-            places: Semaphore::new(at_once.max(1)),
-            deadline: Duration::from_secs(deadline_seconds),
+            runner: ArcSwap::from_pointee(Runner::new(executables)),
             read: Arc::default(),
             deciding: Mutex::default(),
         }
+    }
+
+    pub(crate) fn set_executables(&self, executables: Executables) {
+        self.runner.store(Arc::new(Runner::new(executables)));
     }
 
     /// Takes a name while evidence for it is being asked: the same request is judged once. `None`: it is taken.
@@ -87,19 +116,37 @@ impl LocalEvidence {
         name: &str,
         request_pem: String,
     ) -> Result<Execution, Busy> {
-        let waited = tokio::time::timeout(self.deadline, self.places.acquire()).await;
+        let runner = self.runner.load_full();
+        let deadline = Duration::from_secs(runner.how.seconds);
+        let waited = tokio::time::timeout(deadline, runner.places.acquire()).await;
         let Ok(Ok(_place)) = waited else {
             return Err(Busy);
         };
-        match tokio::time::timeout(self.deadline, run(path, name, request_pem)).await {
+        match tokio::time::timeout(deadline, run(&runner.how, path, name, request_pem)).await {
             Ok(execution) => Ok(execution),
             // The future is gone, and with it the process group.
             Err(_) => {
-                let seconds = self.deadline.as_secs();
+                let seconds = deadline.as_secs();
                 Ok(Execution::Declined(format!(
                     "did not end within {seconds} s"
                 )))
             }
+        }
+    }
+}
+
+/// Runs executables as it was told, so many at once.
+#[derive(Debug)]
+struct Runner {
+    how: Executables,
+    places: Semaphore,
+}
+
+impl Runner {
+    fn new(how: Executables) -> Self {
+        Self {
+            places: Semaphore::new(how.at_once.max(1)),
+            how,
         }
     }
 }
@@ -229,7 +276,7 @@ fn stamp(facts: &Metadata) -> [i64; 7] {
     ]
 }
 
-async fn run(path: &Path, name: &str, request_pem: String) -> Execution {
+async fn run(how: &Executables, path: &Path, name: &str, request_pem: String) -> Execution {
     // What was looked at a moment ago is looked at again: the name may lead elsewhere now.
     let real = match path.canonicalize() {
         Ok(real) => real,
@@ -243,6 +290,9 @@ async fn run(path: &Path, name: &str, request_pem: String) -> Execution {
         .arg(name)
         .env_clear()
         .envs(ENVIRONMENT)
+        .envs(ruby_environment(Path::new("/")))
+        .envs(&how.environment)
+        .current_dir("/")
         .process_group(0);
     command
         .stdin(Stdio::piped())
@@ -261,6 +311,7 @@ async fn run(path: &Path, name: &str, request_pem: String) -> Execution {
             }
         }
     };
+    child.limit_files(how.open_files);
     if let Some(mut stdin) = child.leader.stdin.take() {
         // It may end without reading: a broken pipe is its right.
         tokio::spawn(async move { stdin.write_all(request_pem.as_bytes()).await });
@@ -324,6 +375,22 @@ impl Group {
             .and_then(Pid::from_raw);
         Self { leader, id }
     }
+
+    /// Gives it the limit of open files that programs expect. It has begun to run by then, but hardly got further than
+    /// its loader; there is no way to limit it sooner without limiting the server.
+    fn limit_files(&self, open_files: Option<u64>) {
+        let (Some(id), Some(files)) = (self.id, open_files) else {
+            return;
+        };
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        let limit = Rlimit {
+            current: Some(files),
+            maximum,
+        };
+        if let Err(error) = prlimit(Some(id), Resource::Nofile, limit) {
+            debug!(%error, "the policy executable keeps the server's limit of open files");
+        }
+    }
 }
 
 impl Drop for Group {
@@ -351,12 +418,56 @@ const MAX_LIST: u64 = 1024 * 1024;
 /// For the log; nobody needs more of a policy's chatter.
 const MAX_OUTPUT: usize = 4096;
 
-/// All that an executable sees of ours: enough for a script, and for one in Ruby that requires Puppet's own code.
-const ENVIRONMENT: [(&str, &str); 3] = [
+/// What a policy in Ruby needs to require Puppet's own code, where that is installed.
+fn ruby_environment(root: &Path) -> Vec<(&'static str, String)> {
+    let existing = |folders: &[&str]| {
+        let folders = folders.iter().map(|folder| root.join(folder));
+        let folders: Vec<String> = folders
+            .filter(|folder| folder.is_dir())
+            .map(|folder| folder.display().to_string())
+            .collect();
+        folders.join(":")
+    };
+    let variables = RUBY_FOLDERS.map(|(name, folders)| (name, existing(folders)));
+    let found = variables.into_iter().filter(|(_, value)| !value.is_empty());
+    found.collect()
+}
+
+/// All that every executable sees of ours.
+const ENVIRONMENT: [(&str, &str); 2] = [
     (
         "PATH",
         "/opt/puppetlabs/puppet/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     ),
     ("LC_ALL", "C.UTF-8"),
-    ("RUBYLIB", "/opt/puppetlabs/puppet/lib/ruby/vendor_ruby"),
 ];
+
+/// Where Puppet's packages keep their Ruby code, below the root.
+const RUBY_FOLDERS: [(&str, &[&str]); 2] = [
+    ("RUBYLIB", &["opt/puppetlabs/puppet/lib/ruby/vendor_ruby"]),
+    (
+        "GEM_PATH",
+        &[
+            "opt/puppetlabs/server/data/puppetserver/jruby-gems",
+            "opt/puppetlabs/server/data/puppetserver/vendored-jruby-gems",
+            "opt/puppetlabs/puppet/lib/ruby/vendor_gems",
+        ],
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ruby_finds_puppet_only_where_it_is_installed() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(ruby_environment(root.path()).is_empty());
+        let gems = root
+            .path()
+            .join("opt/puppetlabs/puppet/lib/ruby/vendor_gems");
+        std::fs::create_dir_all(&gems).unwrap();
+        let expected = vec![("GEM_PATH", gems.display().to_string())];
+        assert_eq!(ruby_environment(root.path()), expected);
+    }
+}

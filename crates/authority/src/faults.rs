@@ -3,6 +3,8 @@
 //! A refusal leaves the store as it was. A breakdown ([`Broken`]) may come after the decision was
 //! recorded: then the rest is carried through when the fault has ended.
 
+use std::net::IpAddr;
+
 use crate::clock::EntropyFault;
 use crate::issuer::IssuerId;
 use crate::keystore::SignFault;
@@ -29,6 +31,14 @@ pub enum SubmitFault {
         key: String,
         /// The request that was denied.
         id: RequestId,
+    },
+    /// It would wait, and as many from its address as may wait already do.
+    #[error("{limit} requests from {source_address} wait already")]
+    TooManyWaiting {
+        /// Where it comes from.
+        source_address: IpAddr,
+        /// How many may wait.
+        limit: usize,
     },
     /// It could not be carried through.
     #[error(transparent)]

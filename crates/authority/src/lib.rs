@@ -38,6 +38,7 @@ pub use ancestors::AncestorCrlFault;
 pub use clock::{Clock, Entropy, EntropyFault, SystemClock};
 pub use crl::{CrlEnd, CrlState};
 pub use engine::{Authority, AuthorityConfig, Limits};
+pub use evidence::Executables;
 pub use faults::{ActFault, Broken, RevokeFault, SubmitFault};
 pub use issuer::{Issuer, IssuerFault, IssuerId};
 pub use keystore::{KeyStore, SignFault, Signature};
@@ -48,6 +49,6 @@ pub use model::{
 pub use profile::{Profile, ProfileFault};
 pub use renewal::RenewFault;
 pub use retirement::Retired;
-pub use signer::Signer;
+pub use signer::{OnWaiting, Signer};
 pub use store::Store;
 pub use submission::{Duplicate, Submission, Submitted};

@@ -16,4 +16,15 @@ pub struct Signer {
     pub issuer: IssuerId,
     /// Whether a name that has a certificate must be cleaned before it may ask again.
     pub one_certificate_per_name: bool,
+    /// What becomes of a request that waits when its name asks again.
+    pub on_waiting: OnWaiting,
+}
+
+/// What a new request does where one of the same name still waits for a person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnWaiting {
+    /// It is refused, and the first one stays.
+    Refuse,
+    /// It is decided anew and takes the first one's place.
+    Replace,
 }

@@ -17,7 +17,7 @@ use crate::faults::{Broken, SubmitFault};
 use crate::issuance::{Draft, Intended, Issued};
 use crate::model::{AuditEntry, Door, RequestId, RequestRecord, RequestState, Revision};
 use crate::profile::ProfileFault;
-use crate::signer::Signer;
+use crate::signer::{OnWaiting, Signer};
 use crate::signing::{DraftFor, MAX_TRIES, commit_broken};
 use crate::store::{Change, CommitFault, Past, Precondition, RequestFilter, RequestUpdate, Write};
 
@@ -165,6 +165,9 @@ impl Core {
                 })
             }
             (Some(_) | None, _) => {
+                if stored.state == RequestState::Pending {
+                    self.find_room(&stored.submission, signer).await?;
+                }
                 let version = self.insert(&mut stored, signer, None).await?;
                 let s = &stored.submission;
                 info!(door = %s.door, name = ?s.key, request = %id, state = state.word(), "stored");
@@ -273,6 +276,31 @@ impl Core {
         Ok(completed)
     }
 
+    /// Whether one more request from this address may wait. A limit, not a boundary: what arrives at the same moment is
+    /// not counted. Whatever else is in the way is told first, so that a host that asks again hears what it always heard.
+    async fn find_room(
+        &self,
+        submission: &Submission,
+        signer: Option<&Signer>,
+    ) -> Result<(), SubmitFault> {
+        let limit = self.limits.pending_per_source;
+        let (Some(source_address), 1..) = (submission.requester.source, limit) else {
+            return Ok(());
+        };
+        let waiting = self.store.pending_from(source_address, limit).await;
+        if waiting.map_err(Broken::from)? < limit {
+            return Ok(());
+        }
+        let in_the_way = self.what_is_in_the_way(submission, signer, Looking::Ahead);
+        match in_the_way.await? {
+            Some(old) if old.state == RequestState::Pending => Ok(()),
+            Some(_) | None => Err(SubmitFault::TooManyWaiting {
+                source_address,
+                limit,
+            }),
+        }
+    }
+
     /// Stores a new request, with its intent if it has one. Finds out what is in the way on conflict.
     async fn insert(
         &self,
@@ -292,11 +320,18 @@ impl Core {
             replaces = self
                 .what_is_in_the_way(submission, signer, Looking::Back)
                 .await?;
+            let waits = |old: &RequestRecord| old.state == RequestState::Pending;
+            if stored.state == RequestState::Denied && replaces.as_ref().is_some_and(waits) {
+                // What a rule denies takes nobody's place.
+                let (key, duplicate) = (submission.key.clone(), Duplicate::Requested);
+                return Err(SubmitFault::Duplicate { key, duplicate });
+            }
         }
         Err(Broken::Contended.into())
     }
 
-    /// The denied request of another key that a new one may replace; an error for anything else.
+    /// The request that a new one may replace: one that was denied for another key or, if the signer lets it, one that
+    /// waits. An error for anything else.
     async fn what_is_in_the_way(
         &self,
         submission: &Submission,
@@ -311,7 +346,9 @@ impl Core {
         let unique = signer.filter(|signer| signer.one_certificate_per_name);
         let live = self.store.request_at(&submission.door, &key, Past::Ignore);
         let live = live.await.map_err(Broken::from)?;
+        let replaces = signer.is_some_and(|signer| signer.on_waiting == OnWaiting::Replace);
         match (&live, unique) {
+            (Some(record), _) if record.state == RequestState::Pending && replaces => {}
             (Some(record), _) if record.state != RequestState::Denied => {
                 return Err(duplicate(Duplicate::Requested));
             }
@@ -334,7 +371,7 @@ impl Core {
             return Err(SubmitFault::Denied { key, id });
         }
         match (live, looking, unique) {
-            (Some(denied), _, _) => Ok(Some(denied)),
+            (Some(replaceable), _, _) => Ok(Some(replaceable)),
             // An intent for the name is open.
             (None, Looking::Back, Some(_)) => Err(duplicate(Duplicate::Requested)),
             (None, Looking::Back | Looking::Ahead, _) => Ok(None),
@@ -407,11 +444,17 @@ impl Stored {
                     id: old.id,
                     version: old.version,
                 });
-                let released = RequestUpdate {
-                    live: false,
-                    ..RequestUpdate::none(old)
-                };
-                change.writes.push(Write::UpdateRequest(released));
+                change.writes.push(match old.state {
+                    // Agents ask every few minutes: what they replace is not kept.
+                    RequestState::Pending => Write::DeleteRequest(old.id),
+                    RequestState::Approved
+                    | RequestState::Denied
+                    | RequestState::Issued
+                    | RequestState::Failed => Write::UpdateRequest(RequestUpdate {
+                        live: false,
+                        ..RequestUpdate::none(old)
+                    }),
+                });
             }
         }
         if let Some(signer) = signer.filter(|signer| signer.one_certificate_per_name) {
@@ -446,6 +489,16 @@ impl Stored {
                 .iter()
                 .map(|draft| Write::Intend(draft.intent().clone())),
         );
+        if let Some(old) = replaces.filter(|old| old.state == RequestState::Pending) {
+            change.audit.push(AuditEntry {
+                at: self.now,
+                actor: s.requester.clone(),
+                action: "replace".into(),
+                subject: format!("{}/{}", s.door, s.key),
+                request: Some(old.id.to_string()),
+                detail: format!("request {} takes its place", self.id),
+            });
+        }
         change.audit.push(AuditEntry {
             at: self.now,
             actor: s.requester.clone(),

@@ -65,6 +65,9 @@ fn run(command: Command) -> Result<u8> {
         Command::Serve(args) => {
             let settings = Settings::new(&args)?;
             if args.print_config {
+                for warning in &settings.remarks.warnings {
+                    output::complain(&format!("warning: {warning}"));
+                }
                 output::line(settings::printed(&settings)?.trim_end())?;
                 return Ok(0);
             }

@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use countersign_authority::{
-    Authority, AuthorityConfig, Clock, IssuerId, Limits, Store, SystemClock,
+    Authority, AuthorityConfig, Clock, Executables, IssuerId, Limits, Store, SystemClock,
 };
 use countersign_keys::SystemEntropy;
 use countersign_pki::UnixTime;
@@ -21,10 +22,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 use tracing_subscriber::EnvFilter;
 
-use crate::config::{Autosign, Listen, Log, LogFormat};
+use crate::config::{Autosign, LimitsSection, Listen, Log, LogFormat};
 use crate::data_folder::{DataFolder, Openness, Secrecy, ServerFile, write};
 use crate::first_start::{self, Issuers};
 use crate::settings::Settings;
@@ -33,6 +34,12 @@ use crate::{output, signers, upkeep};
 /// Runs the authority until it is told to stop.
 pub(crate) async fn run(settings: Settings) -> Result<()> {
     start_logging(&settings.config.log)?;
+    for warning in &settings.remarks.warnings {
+        warn!("{warning}");
+    }
+    for detail in &settings.remarks.details {
+        debug!("{detail}");
+    }
     // From here on a signal asks for an orderly end, also while the first start is under way.
     let mut signals = Signals::new()?;
     let service = tokio::select! {
@@ -74,17 +81,19 @@ impl Service {
         let store = SqliteStore::open(&folder.database())?;
         let is_first_start = folder.server()?.is_none() && store.epoch().await? == 0;
         let store: Arc<dyn Store> = Arc::new(store);
+        let (connections, files_before) = open_files(&settings.config.limits);
         let authority = start_authority(settings, store).await?;
+        authority.set_executables(executables(settings, files_before));
         serve_infra_crl(settings, &authority).await?;
         upkeep::write_crls(&authority, folder)?;
 
         let puppet_identity = first_start::puppet_credentials(&authority, settings).await?;
-        let connections = connections_per_listener();
         let limits = request_limits(settings);
         let place = Place {
             authority: &authority,
             limits: &limits,
             connections,
+            per_source: Some(settings.config.limits.connections_per_source).filter(|n| *n > 0),
         };
         let puppet = bind_puppet(settings, place, &puppet_identity).await?;
         let mut addresses = ServerFile {
@@ -153,7 +162,10 @@ async fn start_authority(settings: &Settings, store: Arc<dyn Store>) -> Result<A
         issuers: prepared.issuers,
         signers: signers::all(&settings.config)?,
         policy: signers::policy(&settings.config, &settings.names)?,
-        limits: Limits::STANDARD,
+        limits: Limits {
+            pending_per_source: settings.config.limits.pending_per_source,
+            ..Limits::STANDARD
+        },
     };
     Authority::start(config)
         .await
@@ -174,6 +186,27 @@ async fn serve_infra_crl(settings: &Settings, authority: &Authority) -> Result<(
         .context("the infrastructure CRL cannot be made")
 }
 
+/// How policy executables are run.
+fn executables(settings: &Settings, open_files: Option<u64>) -> Executables {
+    let section = &settings.config.puppet.autosign_executable;
+    Executables {
+        seconds: section.timeout.as_seconds(),
+        at_once: section.concurrency.get(),
+        environment: section.environment.clone(),
+        open_files,
+    }
+}
+
+/// How long listeners wait: a server that ends waits for the slowest policy executable.
+fn timeouts(settings: &Settings) -> Timeouts {
+    let executable = settings.config.puppet.autosign_executable.timeout;
+    let slowest = Duration::from_secs(executable.as_seconds().saturating_add(5));
+    Timeouts {
+        drain: Timeouts::STANDARD.drain.max(slowest),
+        ..Timeouts::STANDARD
+    }
+}
+
 /// What listeners stand on, and have in common.
 #[derive(Clone, Copy)]
 struct Place<'a> {
@@ -182,6 +215,17 @@ struct Place<'a> {
     limits: &'a RequestLimits,
     /// Of each listener.
     connections: usize,
+    /// Of one address at each listener; `None`: a share.
+    per_source: Option<usize>,
+}
+
+impl Place<'_> {
+    fn furnish(self, listener: Listener) -> Listener {
+        match self.per_source {
+            Some(per_source) => listener.with_connections_per_source(per_source),
+            None => listener,
+        }
+    }
 }
 
 fn request_limits(settings: &Settings) -> RequestLimits {
@@ -202,7 +246,12 @@ async fn bind_puppet(
     let signer = SignerName::parse(signers::PUPPET_AGENT)?;
     let written = modified(&settings.folder.issuer(&issuer, "ca_crt.pem"));
     let door = puppet::PuppetDoor::new(authority.clone(), issuer.clone(), signer, written)?
-        .with_renewals(renewals(settings));
+        .with_renewals(renewals(settings))
+        .with_requests_shown(match settings.config.puppet.public_csr {
+            true => puppet::RequestsShown::ToAnybody,
+            false => puppet::RequestsShown::ToTheirOwn,
+        })
+        .with_max_request(settings.config.limits.csr_bytes);
     let native = enrol::EnrolDoor::new(authority.clone(), issuer.clone());
     let router = door
         .router_within(place.limits.clone())
@@ -213,9 +262,10 @@ async fn bind_puppet(
         identity,
         on_bad_certificate: OnBadCertificate::FailHandshake,
         connections: place.connections,
-        timeouts: Timeouts::STANDARD,
+        timeouts: timeouts(settings),
     };
-    Ok(Listener::bind(authority.clone(), router, config).await?)
+    let listener = Listener::bind(authority.clone(), router, config).await?;
+    Ok(place.furnish(listener))
 }
 
 fn renewals(settings: &Settings) -> puppet::Renewals {
@@ -248,12 +298,14 @@ async fn bind_kubernetes(
         connections: place.connections,
         timeouts: Timeouts::STANDARD,
     };
-    Ok(Listener::bind(authority.clone(), router, config).await?)
+    let listener = Listener::bind(authority.clone(), router, config).await?;
+    Ok(place.furnish(listener))
 }
 
-/// How many connections a listener may hold. The limit of open files is raised as far as the system lets us, and two
-/// listeners leave a third of it, and some, to the store and its files.
-fn connections_per_listener() -> usize {
+/// How many connections a listener may hold, and how many open files this process was meant to have. The limit of open
+/// files is raised as far as the system lets us, and two listeners leave a third of it, and some, to the store and its
+/// files.
+fn open_files(limits: &LimitsSection) -> (usize, Option<u64>) {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: maximum,
@@ -266,7 +318,19 @@ fn connections_per_listener() -> usize {
             current
         }
     };
-    share_of(files)
+    let share = share_of(files);
+    let connections = match limits.connections {
+        0 => share,
+        configured if configured > share => {
+            warn!(
+                configured,
+                share, "limits.connections is more than the limit of open files allows"
+            );
+            share
+        }
+        configured => configured,
+    };
+    (connections, current)
 }
 
 /// A listener's share of so many open files; `None`: there is no limit.

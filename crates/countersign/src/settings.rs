@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
 
 use anyhow::{Context as _, Result, bail};
 use countersign_authority::IssuerId;
@@ -9,7 +10,7 @@ use countersign_keys::KeySpec;
 use countersign_pki::AltName;
 
 use crate::cli::ServeArgs;
-use crate::config::{Autosign, Config, Listen, Verification, nearest};
+use crate::config::{Autosign, Config, Listen, Remarks, Verification, nearest};
 use crate::data_folder::DataFolder;
 use crate::signers;
 
@@ -21,6 +22,8 @@ pub(crate) struct Settings {
     pub(crate) folder: DataFolder,
     pub(crate) names: ServerNames,
     pub(crate) issuers: Vec<IssuerSettings>,
+    /// What is to be said about the files that were read, once there is a log.
+    pub(crate) remarks: Remarks,
 }
 
 /// One issuer, as it shall be.
@@ -47,13 +50,15 @@ pub(crate) struct ServerNames {
 }
 
 impl Settings {
-    /// Flags over file over defaults.
+    /// Flags over file over a Puppet Server's own files over defaults.
     pub(crate) fn new(args: &ServeArgs) -> Result<Self> {
         let mut config = match &args.config {
             Some(path) => Config::load(path)?,
             None => Config::default(),
         };
+        let remarks = config.take_over_puppet_settings()?;
         overrule(&mut config, args);
+        check(&config)?;
         if config.hostnames.is_empty() {
             config.hostnames = vec![machine_name()];
         }
@@ -72,6 +77,7 @@ impl Settings {
             config,
             names,
             issuers,
+            remarks,
         })
     }
 }
@@ -149,6 +155,27 @@ fn overrule(config: &mut Config, args: &ServeArgs) {
     }
 }
 
+/// What the forms of the values alone do not tell.
+fn check(config: &Config) -> Result<()> {
+    let executable = &config.puppet.autosign_executable;
+    if !EXECUTABLE_TIMEOUTS.contains(&executable.timeout.as_seconds()) {
+        bail!(
+            "puppet.autosign_executable.timeout: {} is not between 1s and 5m",
+            executable.timeout
+        );
+    }
+    for (name, value) in &executable.environment {
+        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+            bail!("puppet.autosign_executable.environment: {name:?} cannot be a variable");
+        }
+    }
+    let bytes = config.limits.csr_bytes;
+    if !CSR_BYTES.contains(&bytes) {
+        bail!("limits.csr_bytes: {bytes} is not between 4096 and 1048576");
+    }
+    Ok(())
+}
+
 fn issuers(config: &Config, names: &ServerNames) -> Result<Vec<IssuerSettings>> {
     let mut ids: BTreeSet<IssuerId> = BTreeSet::new();
     ids.insert(IssuerId::parse(signers::PUPPET_ISSUER)?);
@@ -224,6 +251,11 @@ fn push_new<T: PartialEq>(list: &mut Vec<T>, item: T) {
 pub(crate) fn printed(settings: &Settings) -> Result<String> {
     serde_saphyr::to_string(&settings.config).context("cannot show the configuration")
 }
+
+/// Seconds. Agents do not wait for ever, and a server that ends waits for the slowest.
+const EXECUTABLE_TIMEOUTS: RangeInclusive<u64> = 1..=300;
+/// From what the smallest agents send to what still costs little to read.
+const CSR_BYTES: RangeInclusive<usize> = 4096..=1_048_576;
 
 #[cfg(test)]
 mod tests {

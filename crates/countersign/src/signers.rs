@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use countersign_authority::profile::{Authorization, NameKinds, OtherNames, PuppetSettings, Usage};
-use countersign_authority::{IssuerId, Profile, Signer};
+use countersign_authority::{IssuerId, OnWaiting, Profile, Signer};
 use countersign_policy::{Apex, Policy, Rule, RuleKind, SignerName};
 
 use crate::config::{Autosign, Config, NameKind, SignerSection, nearest};
@@ -62,10 +62,15 @@ pub(crate) fn all(config: &Config) -> Result<Vec<Signer>> {
             &kubernetes,
         ),
     ];
+    let duplicates = config.puppet.allow_duplicate_certs;
     let mut signers = Vec::new();
     for (name, profile, issuer) in built_in {
         signers.push(Signer {
-            one_certificate_per_name: name == PUPPET_AGENT,
+            one_certificate_per_name: name == PUPPET_AGENT && !duplicates,
+            on_waiting: match name == PUPPET_AGENT && duplicates {
+                true => OnWaiting::Replace,
+                false => OnWaiting::Refuse,
+            },
             name: SignerName::parse(name)?,
             profile,
             issuer: issuer.clone(),
@@ -188,6 +193,7 @@ fn custom(section: &SignerSection) -> Result<Signer> {
         profile,
         issuer,
         one_certificate_per_name: false,
+        on_waiting: OnWaiting::Refuse,
     })
 }
 

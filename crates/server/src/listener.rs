@@ -22,6 +22,7 @@ pub struct Listener {
     tcp: TcpListener,
     reception: Arc<Reception>,
     connections: usize,
+    per_source: Option<usize>,
 }
 
 /// What a listener needs to know.
@@ -123,7 +124,17 @@ impl Listener {
             tcp,
             reception: Arc::new(reception),
             connections,
+            per_source: None,
         })
+    }
+
+    /// The same listener, where one source address holds at most so many connections.
+    #[must_use]
+    pub fn with_connections_per_source(self, per_source: usize) -> Self {
+        Self {
+            per_source: Some(per_source),
+            ..self
+        }
     }
 
     /// The address it listens on (the port, where 0 was asked for).
@@ -134,7 +145,7 @@ impl Listener {
     /// Serves until `stop` is cancelled, then lets open requests finish.
     pub async fn serve(self, stop: CancellationToken) {
         let connections = TaskTracker::new();
-        let seats = Seats::new(self.connections);
+        let seats = Seats::new(self.connections, self.per_source);
         let (mut failures, mut crowds) = (Complaint::default(), Complaint::default());
         loop {
             let accepted = tokio::select! {

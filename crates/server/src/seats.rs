@@ -35,12 +35,12 @@ pub(crate) enum NoSeat {
 }
 
 impl Seats {
-    /// Of `total` places one source gets at most a quarter, but always enough for a small site: whole fleets come
-    /// through one translated address.
-    pub(crate) fn new(total: usize) -> Arc<Self> {
+    /// Of `total` places one source gets `per_source`. Unless that is given, a quarter, but always enough for a small
+    /// site: whole fleets come through one translated address.
+    pub(crate) fn new(total: usize, per_source: Option<usize>) -> Arc<Self> {
         Arc::new(Self {
             total,
-            per_source: (total / 4).max(MIN_PER_SOURCE),
+            per_source: per_source.unwrap_or((total / 4).max(MIN_PER_SOURCE)),
             taken: Mutex::default(),
         })
     }
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn one_source_leaves_places_to_others() {
-        let seats = Seats::new(400);
+        let seats = Seats::new(400, None);
         let held: Vec<Seat> = (0..100)
             .map(|_| take(&seats, "192.0.2.7").unwrap())
             .collect();
@@ -118,8 +118,17 @@ mod tests {
     }
 
     #[test]
+    fn a_source_gets_what_is_configured() {
+        let seats = Seats::new(400, Some(2));
+        let held = [(); 2].map(|()| take(&seats, "192.0.2.7").unwrap());
+        assert_eq!(take(&seats, "192.0.2.7").unwrap_err(), NoSeat::SourceFull);
+        drop(held);
+        take(&seats, "192.0.2.7").unwrap();
+    }
+
+    #[test]
     fn an_ipv6_host_is_its_network() {
-        let seats = Seats::new(256);
+        let seats = Seats::new(256, None);
         let held: Vec<Seat> = (0..64)
             .map(|host| take(&seats, &format!("2001:db8::{host:x}")).unwrap())
             .collect();
@@ -133,7 +142,7 @@ mod tests {
 
     #[test]
     fn all_places_bound_everybody_together() {
-        let seats = Seats::new(65);
+        let seats = Seats::new(65, None);
         let held: Vec<Seat> = (0..64)
             .map(|_| take(&seats, "192.0.2.7").unwrap())
             .collect();

@@ -139,7 +139,7 @@ fn certify(
         .issuer_algorithm()
         .expect("a key that may be an issuer's");
     let template = CertificateTemplate {
-        serial: Serial::from_u64(serial).expect("a positive serial"),
+        serial: Serial::try_from(serial).expect("a positive serial"),
         algorithm,
         issuer_name_der: issuer,
         not_before: now.minus_seconds(DAY),

@@ -3,18 +3,20 @@
 //! By hand, because some tests look at what else arrives on the socket.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
 use countersign_pki::pem::{self, PemLimits};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use socket2::{Domain, Socket, Type};
 
 /// Whom to trust and who to be.
 #[derive(Clone, Debug)]
 pub struct HttpsClient {
     address: SocketAddr,
+    source: Option<IpAddr>,
     config: Arc<ClientConfig>,
 }
 
@@ -86,8 +88,18 @@ impl HttpsClient {
         };
         Ok(Self {
             address,
+            source: None,
             config: Arc::new(config),
         })
+    }
+
+    /// The same client at another address of this machine, such as any in 127.0.0.0/8.
+    #[must_use]
+    pub fn at(self, source: IpAddr) -> Self {
+        Self {
+            source: Some(source),
+            ..self
+        }
     }
 
     /// A new connection.
@@ -95,7 +107,12 @@ impl HttpsClient {
     /// # Errors
     /// If nobody answers.
     pub fn connect(&self) -> io::Result<Connection> {
-        let tcp = TcpStream::connect(self.address)?;
+        let socket = Socket::new(Domain::for_address(self.address), Type::STREAM, None)?;
+        if let Some(source) = self.source {
+            socket.bind(&SocketAddr::new(source, 0).into())?;
+        }
+        socket.connect(&self.address.into())?;
+        let tcp = TcpStream::from(socket);
         tcp.set_nodelay(true)?;
         tcp.set_read_timeout(Some(DEADLINE))?;
         tcp.set_write_timeout(Some(DEADLINE))?;

@@ -6,6 +6,7 @@
 
 mod ancestors;
 mod autosign;
+mod duplicates;
 mod enrolment;
 mod infrastructure;
 mod invariants;

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use countersign_authority::profile::{Authorization, OtherNames, PuppetSettings};
 use countersign_authority::{
-    Authority, AuthorityConfig, Clock, Door, Issuer, IssuerId, KeyStore, Limits, Profile, Signer,
-    Store, Submission,
+    Authority, AuthorityConfig, Clock, Door, Issuer, IssuerId, KeyStore, Limits, OnWaiting,
+    Profile, Signer, Store, Submission,
 };
 use countersign_keys::{
     FileKeys, KeySpec, LeafKey, RootCertificate, SystemEntropy, create_issuer, private_file,
@@ -146,17 +146,53 @@ pub(crate) async fn authority_limited(
     profiles: Vec<(SignerName, Profile, bool)>,
     limits: Limits,
 ) -> Authority {
+    let signers = profiles
+        .into_iter()
+        .map(|(name, profile, one_certificate_per_name)| TestSigner {
+            name,
+            profile,
+            one_certificate_per_name,
+            on_waiting: OnWaiting::Refuse,
+        });
+    authority_of(
+        folder,
+        store,
+        keys,
+        clock,
+        policy,
+        signers.collect(),
+        limits,
+    )
+    .await
+}
+
+/// A signer of the one issuer.
+pub(crate) struct TestSigner {
+    pub(crate) name: SignerName,
+    pub(crate) profile: Profile,
+    pub(crate) one_certificate_per_name: bool,
+    pub(crate) on_waiting: OnWaiting,
+}
+
+pub(crate) async fn authority_of(
+    folder: &Path,
+    store: Arc<dyn Store>,
+    keys: Arc<dyn KeyStore>,
+    clock: Arc<dyn Clock>,
+    policy: Policy,
+    signers: Vec<TestSigner>,
+    limits: Limits,
+) -> Authority {
     let algorithm = keys.algorithm(&issuer_id()).unwrap();
     let public_key = keys.public_key(&issuer_id()).unwrap();
     let chain = std::fs::read(folder.join("ca.pem")).unwrap();
-    let signers = profiles
-        .into_iter()
-        .map(|(name, profile, one_certificate_per_name)| Signer {
-            name,
-            profile,
-            issuer: issuer_id(),
-            one_certificate_per_name,
-        });
+    let signers = signers.into_iter().map(|signer| Signer {
+        name: signer.name,
+        profile: signer.profile,
+        issuer: issuer_id(),
+        one_certificate_per_name: signer.one_certificate_per_name,
+        on_waiting: signer.on_waiting,
+    });
     Authority::start(AuthorityConfig {
         store,
         keys,

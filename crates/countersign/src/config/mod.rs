@@ -2,21 +2,28 @@
 //!
 //! Every key stands in `docs/configuration.md`; a test compares the two.
 
+mod ca_conf;
+mod hocon;
 mod nearest;
+mod puppet_conf;
+mod puppet_server;
 mod span;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use countersign_keys::KeySpec;
-use serde::{Deserialize, Serialize};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize, Serializer};
 
 pub(crate) use nearest::nearest;
+pub(crate) use puppet_server::Remarks;
 pub(crate) use span::Span;
 
 /// What the file may say. A key that is left out has its default.
@@ -152,6 +159,16 @@ pub(crate) struct PuppetSection {
     pub(crate) infra_crl: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) infra_inventory: Option<PathBuf>,
+    pub(crate) allow_duplicate_certs: bool,
+    pub(crate) public_csr: bool,
+    pub(crate) autosign_executable: AutosignExecutable,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) puppet_conf: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ca_conf: Option<PathBuf>,
+    /// The keys of this section that the file says: these win over Puppet Server's own files.
+    #[serde(skip)]
+    said: BTreeSet<String>,
 }
 
 impl Default for PuppetSection {
@@ -166,8 +183,39 @@ impl Default for PuppetSection {
             auto_renewal_cert_ttl: Span::days(90),
             infra_crl: false,
             infra_inventory: None,
+            allow_duplicate_certs: false,
+            public_csr: false,
+            autosign_executable: AutosignExecutable::default(),
+            puppet_conf: None,
+            ca_conf: None,
+            said: BTreeSet::new(),
         }
     }
+}
+
+/// How a policy executable is run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct AutosignExecutable {
+    pub(crate) timeout: Span,
+    pub(crate) concurrency: NonZeroUsize,
+    /// Shown without its values: a site may keep a password there.
+    #[serde(serialize_with = "redacted")]
+    pub(crate) environment: BTreeMap<String, String>,
+}
+
+impl Default for AutosignExecutable {
+    fn default() -> Self {
+        Self {
+            timeout: Span::seconds(10),
+            concurrency: const { NonZeroUsize::new(8).unwrap() },
+            environment: BTreeMap::new(),
+        }
+    }
+}
+
+fn redacted<S: Serializer>(values: &BTreeMap<String, String>, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(values.keys().map(|name| (name, "(hidden)")))
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -185,12 +233,16 @@ impl Default for KubernetesSection {
     }
 }
 
-/// How often somebody may ask; 0 is no limit.
+/// How often and how much somebody may ask; 0 is no limit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct LimitsSection {
     pub(crate) csr_per_minute_per_source: u32,
     pub(crate) csr_per_minute_per_certname: u32,
+    pub(crate) pending_per_source: usize,
+    pub(crate) connections: usize,
+    pub(crate) connections_per_source: usize,
+    pub(crate) csr_bytes: usize,
 }
 
 impl Default for LimitsSection {
@@ -198,6 +250,10 @@ impl Default for LimitsSection {
         Self {
             csr_per_minute_per_source: 6000,
             csr_per_minute_per_certname: 30,
+            pending_per_source: 10_000,
+            connections: 0,
+            connections_per_source: 0,
+            csr_bytes: 65_536,
         }
     }
 }
@@ -349,25 +405,39 @@ pub(crate) enum ValueFault {
 impl Config {
     /// Reads a file.
     pub(crate) fn load(path: &Path) -> Result<Self, ConfigFault> {
-        let unreadable = |source| ConfigFault::Read {
-            path: path.to_owned(),
-            source,
-        };
-        let mut text = String::new();
-        let file = File::open(path).map_err(unreadable)?;
-        file.take(MAX_FILE + 1)
-            .read_to_string(&mut text)
-            .map_err(unreadable)?;
-        if text.len() as u64 > MAX_FILE {
-            return Err(ConfigFault::TooLarge {
-                path: path.to_owned(),
-            });
-        }
-        Self::parse(&text, path)
+        Self::parse(&read(path)?, path)
     }
 
     fn parse(text: &str, path: &Path) -> Result<Self, ConfigFault> {
-        serde_saphyr::from_str(text).map_err(|error| ConfigFault::new(path, &error))
+        let fault = |error| ConfigFault::new(path, &error);
+        let mut config: Self = serde_saphyr::from_str(text).map_err(fault)?;
+        let said: Said = serde_saphyr::from_str(text).map_err(fault)?;
+        config.puppet.said = said.puppet.into_keys().collect();
+        Ok(config)
+    }
+}
+
+/// Which keys a file says, whatever their values.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Said {
+    puppet: BTreeMap<String, IgnoredAny>,
+}
+
+/// A whole file, unless it is far too long.
+fn read(path: &Path) -> Result<String, ConfigFault> {
+    let unreadable = |source| ConfigFault::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let mut text = String::new();
+    let file = File::open(path).map_err(unreadable)?;
+    file.take(MAX_FILE + 1)
+        .read_to_string(&mut text)
+        .map_err(unreadable)?;
+    match text.len() as u64 > MAX_FILE {
+        true => Err(ConfigFault::TooLarge { path: path.into() }),
+        false => Ok(text),
     }
 }
 
@@ -388,6 +458,14 @@ pub(crate) enum ConfigFault {
     },
     #[error("{}: {message}", path.display())]
     Yaml { path: PathBuf, message: String },
+    /// In a Puppet Server's own file.
+    #[error("{}, line {line}: {key}: {what}", path.display())]
+    PuppetServer {
+        path: PathBuf,
+        line: usize,
+        key: String,
+        what: String,
+    },
 }
 
 impl ConfigFault {

@@ -30,9 +30,12 @@ signers:
     backdate: 5m
     issuer: vpn
 puppet: {autosign: true, ca_ttl: 1y, allow_subject_alt_names: true, allow_authorization_extensions: true,
-         auto_renewal: true, auto_renewal_cert_ttl: 30d, infra_crl: true, infra_inventory: /srv/infra.txt}
+         auto_renewal: true, auto_renewal_cert_ttl: 30d, allowlist_apex: true, allow_duplicate_certs: true,
+         public_csr: true, infra_crl: true, infra_inventory: /srv/infra.txt, puppet_conf: /etc/puppet/puppet.conf, ca_conf: /etc/puppet/ca.conf,
+         autosign_executable: {timeout: 5s, concurrency: 2, environment: {CMDB_TOKEN: hush}}}
 kubernetes: {listen: off}
-limits: {csr_per_minute_per_source: 0, csr_per_minute_per_certname: 5}
+limits: {csr_per_minute_per_source: 0, csr_per_minute_per_certname: 5, pending_per_source: 7, connections: 100,
+         connections_per_source: 9, csr_bytes: 8192}
 ";
 
 #[test]
@@ -55,6 +58,10 @@ fn reads_every_key() {
     assert_eq!(config.signers[0].max_lifetime, Some(Span::days(90)));
     assert_eq!(config.limits.csr_per_minute_per_source, 0);
     assert_eq!(config.limits.csr_per_minute_per_certname, 5);
+    assert_eq!(config.limits.pending_per_source, 7);
+    let executable = &config.puppet.autosign_executable;
+    assert_eq!(executable.timeout, Span::seconds(5));
+    assert_eq!(executable.environment["CMDB_TOKEN"], "hush");
 }
 
 #[test]
@@ -138,6 +145,15 @@ fn what_is_printed_can_be_read_again() {
     }
 }
 
+#[test]
+fn what_is_printed_holds_no_secret() {
+    let printed = serde_saphyr::to_string(&parse(FULL).unwrap()).unwrap();
+    assert!(
+        printed.contains("CMDB_TOKEN") && !printed.contains("hush"),
+        "{printed}"
+    );
+}
+
 /// The keys that the documentation gives a heading, as `a.b`; lists and maps by name are `a[].b`, `a.<id>.b`.
 fn documented() -> BTreeSet<String> {
     DOCUMENT
@@ -149,7 +165,7 @@ fn documented() -> BTreeSet<String> {
 
 fn keys(value: &Value, path: &str, found: &mut BTreeSet<String>) {
     match value {
-        Value::Object(map) => {
+        Value::Object(map) if !path.ends_with(".environment") => {
             for (key, value) in map {
                 let key = if path == "issuers" { "<id>" } else { key };
                 let path = if path.is_empty() {
@@ -201,6 +217,129 @@ fn documented_examples_and_defaults_are_valid() {
         assert!(entry.contains("Default: "), "no default: {entry}");
         assert!(entry.contains("```yaml"), "no example: {entry}");
     }
+}
+
+/// A Puppet Server's own files beside a configuration file, and what comes of them.
+struct PuppetServer {
+    folder: tempfile::TempDir,
+}
+
+impl PuppetServer {
+    fn with(puppet_conf: &str, ca_conf: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("puppet.conf"), puppet_conf).unwrap();
+        std::fs::write(folder.path().join("ca.conf"), ca_conf).unwrap();
+        Self { folder }
+    }
+
+    /// The effective section, for a configuration file that says `more` in it.
+    fn read(&self, more: &str) -> Result<(PuppetSection, Remarks), ConfigFault> {
+        let folder = self.folder.path().display();
+        let text = format!(
+            "puppet:\n  puppet_conf: {folder}/puppet.conf\n  ca_conf: {folder}/ca.conf\n{more}"
+        );
+        let mut config = parse(&text)?;
+        let remarks = config.take_over_puppet_settings()?;
+        Ok((config.puppet, remarks))
+    }
+}
+
+#[test]
+fn a_puppet_servers_own_files_are_taken_over() {
+    let server = PuppetServer::with(
+        "[main]\nautosign = true\nca_ttl = 2y\n[server]\nallow_duplicate_certs = true\nautosign = /etc/policy {mode = 755}\n",
+        "certificate-authority: {\n allow-subject-alt-names: true\n allow-authorization-extensions: true\n allow-auto-renewal: true\n auto-renewal-cert-ttl: \"60d\"\n}\n",
+    );
+    let (section, remarks) = server.read("").unwrap();
+    assert_eq!(section.autosign, Autosign::File("/etc/policy".into()));
+    assert_eq!(section.ca_ttl, Span::years(2));
+    assert_eq!(section.auto_renewal_cert_ttl, Span::days(60));
+    let switches = [
+        section.allow_duplicate_certs,
+        section.allow_subject_alt_names,
+        section.allow_authorization_extensions,
+        section.auto_renewal,
+    ];
+    assert_eq!(switches, [true; 4]);
+    assert_eq!(remarks.warnings, Vec::<String>::new());
+}
+
+#[test]
+fn what_the_configuration_file_says_wins() {
+    let server = PuppetServer::with(
+        "[server]\nautosign = true\nca_ttl = 2y\nallow_duplicate_certs = true\n",
+        "certificate-authority { allow-subject-alt-names: true, allow-auto-renewal: true, ca-ttl: 1y }",
+    );
+    // Also where it says the default.
+    let more = "  autosign: false\n  ca_ttl: 5y\n  allow_duplicate_certs: false\n  allow_subject_alt_names: false\n";
+    let (section, _) = server.read(more).unwrap();
+    assert_eq!(section.autosign, Autosign::Nothing);
+    assert_eq!(section.ca_ttl, Span::years(5));
+    assert!(!section.allow_duplicate_certs && !section.allow_subject_alt_names);
+    assert!(section.auto_renewal, "what it does not say is taken over");
+}
+
+#[test]
+fn files_as_they_are_packaged_leave_the_list_beside_puppet_conf() {
+    let server = PuppetServer::with("# Settings go here.\n", "");
+    let (section, remarks) = server.read("").unwrap();
+    let list = server.folder.path().join("autosign.conf");
+    assert_eq!(section.autosign, Autosign::File(list));
+    assert_eq!(section.ca_ttl, Span::years(5));
+    assert_eq!(remarks, Remarks::default());
+}
+
+#[test]
+fn what_loses_its_effect_is_told() {
+    let server = PuppetServer::with(
+        "[main]\nca_ttl = 2y\ncertname = ca\n",
+        "certificate-authority {\n ca-ttl: 1y\n certificate-status { client-whitelist: [dashboard] }\n serial-lock-timeout-seconds: 5\n}",
+    );
+    let (section, remarks) = server.read("").unwrap();
+    assert_eq!(section.ca_ttl, Span::years(1));
+    let warnings = remarks.warnings.join("\n");
+    for part in [
+        "ca-ttl in",
+        "wins over ca_ttl",
+        "admits dashboard",
+        "pp_cli_auth",
+    ] {
+        assert!(warnings.contains(part), "{part}: {warnings}");
+    }
+    let details = remarks.details.join("\n");
+    for part in ["certname", "serial-lock-timeout-seconds"] {
+        assert!(details.contains(part), "{part}: {details}");
+    }
+}
+
+#[test]
+fn a_foreign_file_that_cannot_be_read_is_named_with_its_line() {
+    for (puppet_conf, ca_conf, parts) in [
+        (
+            "[main]\nautosign = autosign.conf\n",
+            "",
+            ["puppet.conf, line 2", "absolute path"],
+        ),
+        (
+            "",
+            "certificate-authority {\n ca-ttl: 60\n}",
+            ["ca.conf, line 2: ca-ttl", "no duration"],
+        ),
+        ("", "include \"other\"", ["ca.conf, line 1", "include"]),
+    ] {
+        let fault = PuppetServer::with(puppet_conf, ca_conf)
+            .read("")
+            .unwrap_err();
+        for part in parts {
+            assert!(fault.to_string().contains(part), "{fault}");
+        }
+    }
+    let mut config = parse("puppet: {ca_conf: /nonexistent/ca.conf}").unwrap();
+    let fault = config.take_over_puppet_settings().unwrap_err();
+    assert!(
+        fault.to_string().contains("/nonexistent/ca.conf"),
+        "{fault}"
+    );
 }
 
 const DOCUMENT: &str = include_str!("../../../../docs/configuration.md");

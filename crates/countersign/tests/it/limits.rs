@@ -1,13 +1,22 @@
 //! The limits of the configuration reach the doors.
 
-use crate::site::{Site, TEXT, puppet_request};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::site::{JSON, REQUESTS, Site, TEXT, kubernetes_request, puppet_request};
+
+/// A site with a configuration file.
+fn configured(text: &str) -> (tempfile::TempDir, Site) {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("countersign.yaml");
+    std::fs::write(&config, text).unwrap();
+    let site = Site::start(&["--config", config.to_str().unwrap()]);
+    (folder, site)
+}
 
 #[test]
 fn whoever_asks_too_often_is_told_when_to_come_back() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = folder.path().join("countersign.yaml");
-    std::fs::write(&config, "limits: {csr_per_minute_per_certname: 1}\n").unwrap();
-    let site = Site::start(&["--config", config.to_str().unwrap()]);
+    let (_folder, site) = configured("limits: {csr_per_minute_per_certname: 1}\n");
     let (anonymous, admin) = (site.anonymous(), site.admin());
     let path = "/puppet-ca/v1/certificate_request/web01";
     let request = puppet_request("web01");
@@ -31,3 +40,160 @@ fn whoever_asks_too_often_is_told_when_to_come_back() {
         assert_eq!(answer.status, 400, "{}", answer.text());
     }
 }
+
+#[test]
+fn so_many_wait_from_one_address_at_both_doors_together() {
+    let (_folder, site) = configured("limits: {pending_per_source: 2}\n");
+    let admin = site.kubernetes_admin();
+    let create = |name: &str| {
+        let body = kubernetes_request(name).to_string();
+        admin
+            .call("POST", REQUESTS, &[JSON], body.as_bytes())
+            .unwrap()
+    };
+    let put = |name: &str| {
+        let path = format!("/puppet-ca/v1/certificate_request/{name}");
+        let body = puppet_request(name);
+        let anonymous = site.anonymous();
+        anonymous
+            .call("PUT", &path, &[TEXT], body.as_bytes())
+            .unwrap()
+    };
+    assert_eq!(create("one").status, 201);
+    assert_eq!(put("two").status, 200);
+    let refused = create("three");
+    assert_eq!(refused.status, 429, "{}", refused.text());
+    assert_eq!(refused.header("retry-after"), Some("120"));
+    assert!(
+        refused.text().contains("TooManyRequests"),
+        "{}",
+        refused.text()
+    );
+    let refused = put("four");
+    assert_eq!(refused.status, 429, "{}", refused.text());
+    // An agent that asks again hears what it always heard, and goes on to fetch its certificate.
+    assert_eq!(put("two").status, 400);
+    let path = format!("{REQUESTS}/one");
+    assert_eq!(admin.call("DELETE", &path, &[], b"").unwrap().status, 200);
+    assert_eq!(put("four").status, 200);
+}
+
+#[test]
+fn connections_and_sizes_are_as_configured() {
+    let (_folder, site) = configured("limits: {connections_per_source: 2, csr_bytes: 4096}\n");
+    let anonymous = site.anonymous();
+    let get = "/puppet-ca/v1/certificate/ca";
+    let mut held = [(); 2].map(|()| anonymous.connect().unwrap());
+    for connection in &mut held {
+        assert_eq!(connection.call("GET", get, &[], b"").unwrap().status, 200);
+    }
+    assert!(
+        anonymous.call("GET", get, &[], b"").is_err(),
+        "a third connection"
+    );
+    let other = anonymous.clone().at([127, 0, 0, 2].into());
+    assert_eq!(other.call("GET", get, &[], b"").unwrap().status, 200);
+    drop(held);
+    let path = "/puppet-ca/v1/certificate_request/web01";
+    let long = vec![b'x'; 4097];
+    let answer = other.call("PUT", path, &[TEXT], &long).unwrap();
+    assert_eq!(answer.status, 413, "{}", answer.text());
+}
+
+/// Somebody sends as many names as may wait. The next is refused, memory stays bounded, and others notice nothing.
+#[test]
+fn ten_thousand_pending_names_of_one_address_disturb_nobody() {
+    // Only the rate is lifted: it would make the test last two minutes.
+    let (_folder, site) = configured("limits: {csr_per_minute_per_source: 0}\n");
+    let before = resident_kib(site.server.pid());
+    let next = AtomicUsize::new(0);
+    let loud = site.anonymous();
+    std::thread::scope(|threads| {
+        for _ in 0..SENDERS {
+            threads.spawn(|| {
+                let mut connection = loud.connect().unwrap();
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= MAY_WAIT {
+                        return;
+                    }
+                    let name = format!("host{number}");
+                    let path = format!("/puppet-ca/v1/certificate_request/{name}");
+                    let body = puppet_request(&name);
+                    let answer = connection.call("PUT", &path, &[TEXT], body.as_bytes());
+                    let answer = answer.unwrap();
+                    assert_eq!(answer.status, 200, "{name}: {}", answer.text());
+                }
+            });
+        }
+        // Meanwhile, from another address.
+        let quiet = site.anonymous().at([127, 0, 0, 2].into());
+        let mut slowest = Duration::ZERO;
+        let mut asked = 0;
+        while next.load(Ordering::Relaxed) < MAY_WAIT {
+            let begun = Instant::now();
+            let name = format!("quiet{asked}");
+            let path = format!("/puppet-ca/v1/certificate_request/{name}");
+            let body = puppet_request(&name);
+            let answer = quiet.call("PUT", &path, &[TEXT], body.as_bytes());
+            assert_eq!(answer.unwrap().status, 200);
+            slowest = slowest.max(begun.elapsed());
+            asked += 1;
+        }
+        assert!(
+            asked > 0 && slowest < Duration::from_secs(5),
+            "{asked}: {slowest:?}"
+        );
+    });
+
+    let put = |client: &countersign_testkit::https::HttpsClient, name: &str| {
+        let path = format!("/puppet-ca/v1/certificate_request/{name}");
+        let body = puppet_request(name);
+        client.call("PUT", &path, &[TEXT], body.as_bytes()).unwrap()
+    };
+    let refused = put(&loud, "one-more");
+    assert_eq!(refused.status, 429);
+    assert_eq!(refused.header("retry-after"), Some("120"));
+    assert!(
+        refused
+            .text()
+            .starts_with("Too many certificate requests from this address wait"),
+        "{}",
+        refused.text()
+    );
+    assert_eq!(put(&loud, "host17").status, 400, "known names are told so");
+    let begun = Instant::now();
+    assert_eq!(
+        put(&loud.clone().at([127, 0, 0, 3].into()), "other").status,
+        200
+    );
+    assert!(
+        begun.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        begun.elapsed()
+    );
+
+    let listing = "/puppet-ca/v1/certificate_statuses/x?state=requested";
+    let listed = site.admin().call("GET", listing, &[], b"").unwrap();
+    assert_eq!(listed.status, 200);
+    let listed: serde_json::Value = serde_json::from_slice(&listed.body).unwrap();
+    let names = listed.as_array().unwrap().iter();
+    let names = names.filter(|object| object["name"].as_str().unwrap().starts_with("host"));
+    assert_eq!(names.count(), MAY_WAIT);
+    let grown = resident_kib(site.server.pid()).saturating_sub(before);
+    assert!(grown < MAX_GROWTH_KIB, "{grown} KiB more than before");
+}
+
+/// The memory that a process holds, in KiB.
+fn resident_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let number = line.unwrap().trim().trim_end_matches(" kB");
+    number.parse().unwrap()
+}
+
+/// The default of `limits.pending_per_source`.
+const MAY_WAIT: usize = 10_000;
+const SENDERS: usize = 16;
+/// Connections, the page cache of the store, and the pages of a listing; not ten thousand records several times over.
+const MAX_GROWTH_KIB: u64 = 128 * 1024;

@@ -5,6 +5,7 @@
     reason = "tests fail by panicking"
 )]
 
+mod autosigning;
 mod backup;
 mod cli;
 mod commands;

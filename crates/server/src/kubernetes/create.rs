@@ -159,6 +159,9 @@ impl KubernetesDoor {
         let submitted = match self.authority.submit(submission).await {
             Ok(submitted) => submitted,
             Err(SubmitFault::Duplicate { .. } | SubmitFault::Denied { .. }) => return Ok(None),
+            Err(fault @ SubmitFault::TooManyWaiting { .. }) => {
+                return Err(Status::too_many_requests(fault.to_string(), WAITING_SECONDS).into());
+            }
             Err(SubmitFault::Broken(broken)) => return Err(broken.into()),
         };
         // It is stored: whatever becomes of reading it back, the client must learn that.
@@ -255,6 +258,8 @@ fn admit(csr: &CheckedCsr, signer: &SignerName) -> Result<(), String> {
     Ok(())
 }
 
+/// Somebody may have decided some of them by then.
+const WAITING_SECONDS: u32 = 120;
 const REQUEST_LABEL: &str = "CERTIFICATE REQUEST";
 /// The domain of the authority's own signers.
 const OWN_SIGNERS: &str = "countersign.dev/";

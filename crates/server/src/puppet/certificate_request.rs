@@ -7,9 +7,10 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use countersign_authority::store::{Past, StoreFault};
 use countersign_authority::{
-    ActFault, Duplicate, RequestRecord, RequestState, Submission, SubmitFault, Submitted,
+    ActFault, Duplicate, OnWaiting, RequestRecord, RequestState, Submission, SubmitFault, Submitted,
 };
-use countersign_pki::{CheckedCsr, CsrLimits, pem, terminal_safe};
+use countersign_pki::oid::{self, Oid};
+use countersign_pki::{Attribute, CheckedCsr, CsrLimits, pem, terminal_safe};
 use countersign_policy::{Requester, Wishes};
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, Method, StatusCode};
@@ -56,6 +57,29 @@ impl PuppetDoor {
         }
     }
 
+    /// What anybody may see of a name's request, where requests are public: one that may hold a secret is as good as
+    /// none, and so is one that was never sent.
+    pub(super) async fn get_public_request(&self, name: &str) -> Response {
+        match self.waiting(name).await {
+            Ok(Some(record)) if is_harmless(&record) => {
+                answer::ok(pem::encode("CERTIFICATE REQUEST", &record.csr_der))
+            }
+            Ok(_) => answer::not_found(format!("Could not find certificate_request {name}")),
+            Err(fault) => faults::store(&fault),
+        }
+    }
+
+    /// The bounds of one request, for bodies of the size that is configured.
+    fn csr_limits(&self) -> CsrLimits {
+        let standard = CsrLimits::STANDARD;
+        CsrLimits {
+            max_pem: self.max_request,
+            // Base64 makes four octets of three.
+            max_der: standard.max_der.max(self.max_request / 4 * 3),
+            ..standard
+        }
+    }
+
     /// Takes a request. The order of the checks can be observed and is Puppet Server's: the message itself, then
     /// whether its common name is taken, then whether it is the name in the path, then the form of the name.
     pub(super) async fn put_request(
@@ -64,7 +88,7 @@ impl PuppetDoor {
         requester: Requester,
         text: &[u8],
     ) -> Response {
-        let csr = match CheckedCsr::from_pem(text, &CsrLimits::STANDARD) {
+        let csr = match CheckedCsr::from_pem(text, &self.csr_limits()) {
             Ok(csr) => csr,
             Err(fault) => return faults::unreadable(&fault),
         };
@@ -99,6 +123,7 @@ impl PuppetDoor {
             Ok(submitted) => taken(name, &submitted),
             Err(SubmitFault::Duplicate { key, duplicate }) => already_has(&key, duplicate),
             Err(SubmitFault::Denied { id, .. }) => faults::denied(id),
+            Err(SubmitFault::TooManyWaiting { limit, .. }) => too_many_waiting(limit),
             Err(SubmitFault::Broken(fault)) => faults::broken(&fault),
         }
     }
@@ -141,6 +166,10 @@ impl PuppetDoor {
     }
 
     async fn duplicate_of(&self, common_name: &str) -> Result<Option<Duplicate>, StoreFault> {
+        let signer = self.authority().signer(&self.shared.signer);
+        if signer.is_some_and(|signer| signer.on_waiting == OnWaiting::Replace) {
+            return Ok(None);
+        }
         // Only names of this form can be taken.
         if Certname::parse(common_name).is_err() {
             return Ok(None);
@@ -170,7 +199,7 @@ async fn count(
         // Whoever floods the door must not flood the log as well.
         debug!(%fault, "not taken");
         // A connection that is closed on unread octets is reset, and its client may lose the answer.
-        let _unused = body::read(request.into_body(), MAX_REQUEST).await;
+        let _unused = body::read(request.into_body(), door.max_request).await;
         return too_many(fault);
     }
     next.run(request).await
@@ -187,6 +216,28 @@ fn too_many(fault: TooMany) -> Response {
     let version = HeaderValue::from_static(super::COMPATIBLE_VERSION);
     headers.insert(super::VERSION_HEADER, version);
     response
+}
+
+/// Nothing is stored. Agents wait as long as their `waitforcert` does by default; somebody may have signed by then.
+fn too_many_waiting(limit: usize) -> Response {
+    let sentence = format!(
+        "Too many certificate requests from this address wait to be signed (limit {limit}). An administrator has to sign \
+         or delete some of them. Try again in {WAITING_SECONDS} seconds."
+    );
+    let mut response = answer::with(StatusCode::TOO_MANY_REQUESTS, answer::SENTENCE, sentence);
+    let seconds = HeaderValue::from(WAITING_SECONDS);
+    response.headers_mut().insert(RETRY_AFTER, seconds);
+    response
+}
+
+/// Whether everybody may read a request: it has no attribute that may hold a secret, only requested extensions and the
+/// marker of automatic renewal, and no extension that is a secret by its name.
+fn is_harmless(record: &RequestRecord) -> bool {
+    let Ok(csr) = CheckedCsr::trusted_from_store(&record.csr_der) else {
+        return false;
+    };
+    let is_known = |attribute: &Attribute| HARMLESS_ATTRIBUTES.contains(&attribute.oid);
+    csr.attributes().iter().all(is_known) && csr.extension(&oid::PP_PRESHARED_KEY).is_none()
 }
 
 fn taken(name: &str, submitted: &Submitted) -> Response {
@@ -213,5 +264,8 @@ fn already_has(name: &str, duplicate: Duplicate) -> Response {
     ))
 }
 
+const HARMLESS_ATTRIBUTES: [Oid; 2] = [oid::EXTENSION_REQUEST, oid::PP_AUTH_AUTO_RENEW];
+/// As long as agents wait between two attempts by default.
+const WAITING_SECONDS: u32 = 120;
 /// Four times what an agent with many extensions sends; what is longer is refused before it is read.
 pub(super) const MAX_REQUEST: usize = 64 * 1024;

@@ -51,6 +51,18 @@ use path::Route;
 pub struct PuppetDoor {
     shared: Arc<Shared>,
     renewals: Renewals,
+    requests: RequestsShown,
+    /// Octets of a certificate request.
+    max_request: usize,
+}
+
+/// Who may read a certificate request that waits, beside administrators and the holder of the name's certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestsShown {
+    /// Nobody.
+    ToTheirOwn,
+    /// Anybody, as long as the request cannot hold a secret: agents before version 6 look for their own so.
+    ToAnybody,
 }
 
 struct Shared {
@@ -102,6 +114,8 @@ impl PuppetDoor {
         Ok(Self {
             shared: Arc::new(shared),
             renewals: Renewals::Refused,
+            requests: RequestsShown::ToTheirOwn,
+            max_request: certificate_request::MAX_REQUEST,
         })
     }
 
@@ -109,6 +123,21 @@ impl PuppetDoor {
     #[must_use]
     pub fn with_renewals(self, renewals: Renewals) -> Self {
         Self { renewals, ..self }
+    }
+
+    /// The same door with other rules about who may read requests. At first only those whose they are.
+    #[must_use]
+    pub fn with_requests_shown(self, requests: RequestsShown) -> Self {
+        Self { requests, ..self }
+    }
+
+    /// The same door for certificate requests of at most so many octets, in place of 64 KiB.
+    #[must_use]
+    pub fn with_max_request(self, max_request: usize) -> Self {
+        Self {
+            max_request,
+            ..self
+        }
     }
 
     fn authority(&self) -> &Authority {
@@ -144,6 +173,9 @@ impl PuppetDoor {
             Err(fault) => return answer::bad_request(format!("Bad Request: {fault}")),
         };
         let forbidden = || answer::forbidden(&path, &parts.method);
+        if let Some(name) = self.shown_to_anybody(peer, &parts.method, &path) {
+            return self.get_public_request(name).await;
+        }
         let Some(mut caller) = self.admit(peer, &parts.method, &path) else {
             return forbidden();
         };
@@ -151,7 +183,7 @@ impl PuppetDoor {
             return answer::unrouted();
         };
         let mut text = Bytes::new();
-        if let Some(limit) = body_limit(route, &parts.method) {
+        if let Some(limit) = self.body_limit(route, &parts.method) {
             text = match body::read(body, limit).await {
                 Ok(text) => text,
                 Err(fault) => return answer::bad_body(fault),
@@ -168,6 +200,18 @@ impl PuppetDoor {
             parts: &parts,
         };
         self.serve(route, &call, &text).await
+    }
+
+    /// The name whose request somebody asks for who may not see it but for the rule that shows requests to anybody.
+    fn shown_to_anybody<'p>(&self, peer: &Peer, method: &Method, path: &'p str) -> Option<&'p str> {
+        if self.requests != RequestsShown::ToAnybody || *method != Method::GET {
+            return None;
+        }
+        let Some(Route::CertificateRequest(name)) = path::route(path) else {
+            return None;
+        };
+        let caller = Caller::of(peer, self.authority(), self.issuer());
+        (!access::admits(method, path, &caller)).then_some(name)
     }
 
     /// The caller, if it may use the method on the path at this moment.
@@ -240,10 +284,18 @@ impl PuppetDoor {
     }
 }
 
-/// How long a body may be; `None`: the call has none, and what comes all the same is not read.
+impl PuppetDoor {
+    /// How long a body may be; `None`: the call has none, and what comes all the same is not read.
+    fn body_limit(&self, route: Route<'_>, method: &Method) -> Option<usize> {
+        match (route, method) {
+            (Route::CertificateRequest(_), &Method::PUT) => Some(self.max_request),
+            _ => body_limit(route, method),
+        }
+    }
+}
+
 fn body_limit(route: Route<'_>, method: &Method) -> Option<usize> {
     match (route, method) {
-        (Route::CertificateRequest(_), &Method::PUT) => Some(certificate_request::MAX_REQUEST),
         (Route::CertificateStatus(_), &Method::PUT) => Some(certificate_status::MAX_BODY),
         (Route::Sign, &Method::POST) => Some(sign::MAX_BODY),
         (Route::Clean, &Method::PUT) => Some(clean::MAX_BODY),

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use countersign_authority::profile::{Authorization, OtherNames, PuppetSettings};
 use countersign_authority::{
-    Authority, AuthorityConfig, Clock, Door, Issuer, IssuerId, KeyStore, Limits, Profile, Signer,
-    Store, Submission,
+    Authority, AuthorityConfig, Clock, Door, Issuer, IssuerId, KeyStore, Limits, OnWaiting,
+    Profile, Signer, Store, Submission,
 };
 use countersign_keys::{
     FileKeys, KeySpec, RootCertificate, SystemEntropy, create_issuer, private_file,
@@ -407,6 +407,7 @@ fn signers(setup: &Setup) -> Vec<Signer> {
         profile,
         issuer: IssuerId::parse(issuer).unwrap(),
         one_certificate_per_name,
+        on_waiting: OnWaiting::Refuse,
     })
     .collect()
 }

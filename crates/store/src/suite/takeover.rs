@@ -204,7 +204,7 @@ pub async fn counted_serials_move_forward(ground: &dyn Ground) {
     assert_eq!(next().await, Some(101), "another issuer's neither");
 
     let imported = LedgerEntry {
-        serial: Serial::from_u64(400).unwrap(),
+        serial: Serial::try_from(400).unwrap(),
         ..foreign(&sample, "imported")
     };
     write(&*store, vec![Write::Import(imported)]).await;
@@ -258,7 +258,7 @@ pub async fn an_unlisted_revocation_stays(ground: &dyn Ground) {
     for serial in [
         revoked.intent.serial,
         valid.intent.serial,
-        Serial::from_u64(4711).unwrap(),
+        Serial::try_from(4711).unwrap(),
     ] {
         write(&*store, vec![unlist(serial)]).await;
     }
@@ -380,7 +380,7 @@ fn foreign(sample: &Sample, name: &str) -> LedgerEntry {
 
 async fn intend_serial(store: &dyn Store, sample: &Sample, issuer: IssuerId, serial: u64) {
     let mut intent = sample.enrolment(&format!("counted-{serial}")).intent;
-    intent.serial = Serial::from_u64(serial).unwrap();
+    intent.serial = Serial::try_from(serial).unwrap();
     intent.issuer = issuer;
     write(store, vec![Write::Intend(intent)]).await;
 }
