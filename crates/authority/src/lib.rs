@@ -36,7 +36,7 @@ pub use clock::{Clock, Entropy, EntropyFault, SystemClock};
 pub use crl::CrlState;
 pub use engine::{Authority, AuthorityConfig, Limits};
 pub use faults::{ActFault, Broken, RevokeFault, SubmitFault};
-pub use issuer::{Issuer, IssuerFault, IssuerId};
+pub use issuer::{Issuer, IssuerFault, IssuerId, Serials};
 pub use keystore::{KeyStore, SignFault, Signature};
 pub use model::{
     AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, LedgerEntry, Owner, RequestId,

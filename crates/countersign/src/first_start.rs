@@ -41,6 +41,7 @@ impl Issuers {
         clock: &dyn Clock,
         entropy: &dyn Entropy,
     ) -> Result<Self> {
+        settings.folder.ensure_no_unfinished_import()?;
         let verify_all = settings
             .issuers
             .iter()
@@ -123,7 +124,8 @@ async fn load_certificate(
     }
     let chain = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let loaded = Issuer::from_chain(id.clone(), chain, keys.algorithm(id)?)
-        .with_context(|| format!("{} is no issuer's chain", path.display()))?;
+        .with_context(|| format!("{} is no issuer's chain", path.display()))?
+        .with_serials(issuer.serials);
     ensure!(
         loaded.certificate().spki_der() == keys.public_key(id)?,
         "{} and {KEY_FILE} beside it do not belong together: restore both from one backup",

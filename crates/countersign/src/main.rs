@@ -2,6 +2,7 @@
 //!
 //! The command line, the configuration, and the wiring of the parts. No business rules.
 
+mod cadir;
 mod cli;
 mod client;
 mod commands;
@@ -10,6 +11,7 @@ mod data_folder;
 mod first_start;
 mod issuer_keys;
 mod output;
+mod progress;
 mod serve;
 mod settings;
 mod signers;

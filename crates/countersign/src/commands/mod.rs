@@ -1,4 +1,6 @@
-//! The commands that talk to a running server.
+//! The commands beside `serve`: those that talk to a running server, and those that work on a stopped one's files.
 
 pub(crate) mod ca;
+pub(crate) mod ca_export;
+pub(crate) mod ca_import;
 pub(crate) mod csr;
