@@ -1,8 +1,7 @@
 //! Debian's Puppet agent, `puppetserver ca` and `openssl`, unpacked into the cache folder and never installed.
 //!
-//! apt reads the machine's own sources but keeps lists, archives, state and locks in a scratch folder,
-//! against an empty package database: no root needed, the machine's packages do not change, and the
-//! dependencies come complete. A wrapper script per program points loader and Ruby at the folder.
+//! apt works in a scratch folder against an empty package database, so the dependencies come complete. A wrapper
+//! script per program points loader and Ruby at the folder.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,22 +10,17 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::apt::Apt;
 use crate::cache::Builder;
-use crate::invocation::{on_path, quietly};
+use crate::invocation::quietly;
 
 /// Fetches and unpacks, unless it was done. The part has `bin/puppet`, `bin/puppetserver-ca` and `bin/openssl`.
 pub(crate) fn ensure(builder: &Builder<'_>) -> Result<PathBuf> {
     builder.ensure(PART, RECIPE, |part, scratch| {
-        for program in ["apt-get", "dpkg-deb"] {
-            ensure!(
-                on_path(program).is_some(),
-                "{program} is missing: the Puppet agent comes from Debian's packages"
-            );
-        }
         let root = part.join("root");
         fs::create_dir(&root)?;
         let mut unpacked = Vec::new();
-        for archive in download(scratch)? {
+        for archive in Apt::in_scratch(scratch)?.with_dependencies(PACKAGES)? {
             let name = package_name(&archive)?;
             if left_out(&name) {
                 continue;
@@ -39,80 +33,6 @@ pub(crate) fn ensure(builder: &Builder<'_>) -> Result<PathBuf> {
         write_wrappers(part, &root)?;
         check(part, scratch)
     })
-}
-
-fn download(scratch: &Path) -> Result<Vec<PathBuf>> {
-    for folder in ["state/lists/partial", "archives/partial", "log"] {
-        fs::create_dir_all(scratch.join(folder))?;
-    }
-    fs::write(scratch.join("status"), "")?;
-    let configuration = scratch.join("apt.conf");
-    fs::write(&configuration, apt_configuration(scratch))?;
-    let apt = |arguments: &[&str]| {
-        let mut command = Command::new("apt-get");
-        command
-            .arg("-c")
-            .arg(&configuration)
-            .args(arguments)
-            .env("LC_ALL", "C")
-            .env("DEBIAN_FRONTEND", "noninteractive");
-        quietly(&mut command)
-    };
-    // One dead third-party source fails the update although Debian's own lists arrived.
-    let updated = apt(&["update"]);
-    let fetched = apt(&[
-        &[
-            "install",
-            "--download-only",
-            "--yes",
-            "--no-install-recommends",
-        ],
-        PACKAGES,
-    ]
-    .concat());
-    if let Err(error) = fetched {
-        return Err(match updated {
-            Ok(_) => error,
-            Err(cause) => error.context(format!("{cause:#}")),
-        });
-    }
-    let mut archives = Vec::new();
-    for entry in fs::read_dir(scratch.join("archives"))? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "deb") {
-            archives.push(path);
-        }
-    }
-    archives.sort();
-    Ok(archives)
-}
-
-/// Read after the machine's configuration (proxies stay), so the hooks of `docker-clean`, appstream
-/// and the like are dropped here: they would touch folders of the system.
-fn apt_configuration(scratch: &Path) -> String {
-    let scratch = scratch.display();
-    format!(
-        r#"#clear APT::Update::Pre-Invoke;
-#clear APT::Update::Post-Invoke;
-#clear APT::Update::Post-Invoke-Success;
-#clear DPkg::Pre-Invoke;
-#clear DPkg::Post-Invoke;
-#clear DPkg::Pre-Install-Pkgs;
-Dir::State "{scratch}/state";
-Dir::State::status "{scratch}/status";
-Dir::State::lists "{scratch}/state/lists";
-Dir::Cache "{scratch}";
-Dir::Cache::archives "{scratch}/archives";
-Dir::Cache::pkgcache "";
-Dir::Cache::srcpkgcache "";
-Dir::Log "{scratch}/log";
-APT::Sandbox::User "root";
-APT::Keep-Downloaded-Packages "true";
-Binary::apt-get::APT::Keep-Downloaded-Packages "true";
-Acquire::Languages "none";
-Acquire::Retries "3";
-"#
-    )
 }
 
 fn write_wrappers(part: &Path, root: &Path) -> Result<()> {
@@ -291,21 +211,5 @@ mod tests {
         for dropped in ["libc6", "perl-base", "libtext-glob-perl", "dpkg"] {
             assert!(left_out(dropped), "{dropped}");
         }
-    }
-
-    #[test]
-    fn apt_writes_only_below_the_scratch_folder() {
-        let configuration = apt_configuration(Path::new("/scratch"));
-        let folders: Vec<&str> = configuration
-            .lines()
-            .filter(|line| line.starts_with("Dir::"))
-            .filter_map(|line| line.split('"').nth(1))
-            .filter(|value| !value.is_empty())
-            .collect();
-        assert_eq!(folders.len(), 6);
-        assert!(
-            folders.iter().all(|folder| folder.starts_with("/scratch")),
-            "{folders:?}"
-        );
     }
 }

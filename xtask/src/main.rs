@@ -4,6 +4,7 @@
 //! fetched or built once into `${XDG_CACHE_HOME:-$HOME/.cache}/countersign`; the rest stays in `target/`.
 #![expect(clippy::print_stdout, reason = "a command line program prints")]
 
+mod apt;
 mod bench;
 mod cache;
 mod debian;
@@ -13,6 +14,7 @@ mod kubectl;
 mod setup;
 mod tally;
 mod test;
+mod trixie;
 
 use std::env;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! What the tests need and `cargo` does not bring: the Puppet agent, `openssl`, `kubectl`, cargo-deny.
+//! What the tests need and `cargo` does not bring: Puppet agents and servers, `openssl`, `kubectl`, cargo-deny.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -7,11 +7,12 @@ use std::thread;
 use anyhow::{Result, anyhow};
 
 use crate::cache::{Builder, Cache};
-use crate::{debian, deny, invocation, kubectl};
+use crate::{debian, deny, invocation, kubectl, trixie};
 
 /// Where the programs are; an error where one could not be had.
 pub(crate) struct Counterparts {
     pub(crate) debian: Result<PathBuf>,
+    pub(crate) trixie: Result<PathBuf>,
     pub(crate) kubectl: Result<PathBuf>,
     pub(crate) deny: Result<PathBuf>,
 }
@@ -21,6 +22,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     let cache = Cache::of_the_user()?;
     let (counterparts, ()) = Counterparts::gather(&cache.builder()?, || ());
     println!("puppet: {}", place(&counterparts.puppet()));
+    println!("Debian 13: {}", place(&counterparts.trixie.as_deref().ok()));
     println!("openssl: {}", place(&counterparts.openssl()));
     println!("kubectl: {}", place(&counterparts.kubectl()));
     println!("cargo-deny: {}", place(&counterparts.deny.as_deref().ok()));
@@ -41,6 +43,7 @@ impl Counterparts {
         thread::scope(|scope| {
             let slow = scope.spawn(|| (kubectl::ensure(builder), deny::ensure(builder)));
             let debian = debian::ensure(builder);
+            let trixie = trixie::ensure(builder);
             let other = meanwhile();
             let (kubectl, deny) = slow.join().unwrap_or_else(|_| {
                 let fault = || {
@@ -52,6 +55,7 @@ impl Counterparts {
             });
             let counterparts = Self {
                 debian,
+                trixie,
                 kubectl,
                 deny,
             };
@@ -67,6 +71,11 @@ impl Counterparts {
         Some(self.debian.as_ref().ok()?.join("bin/puppetserver-ca"))
     }
 
+    /// A program of the Debian 13 root.
+    pub(crate) fn newer(&self, program: &str) -> Option<PathBuf> {
+        Some(self.trixie.as_ref().ok()?.join("bin").join(program))
+    }
+
     /// The machine's own, else Debian's from the cache folder.
     pub(crate) fn openssl(&self) -> Option<PathBuf> {
         invocation::on_path("openssl")
@@ -78,7 +87,7 @@ impl Counterparts {
     }
 
     pub(crate) fn faults(&self) -> Vec<&anyhow::Error> {
-        [&self.debian, &self.kubectl, &self.deny]
+        [&self.debian, &self.trixie, &self.kubectl, &self.deny]
             .into_iter()
             .filter_map(|part| part.as_ref().err())
             .collect()

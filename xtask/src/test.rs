@@ -74,11 +74,20 @@ fn run_tests(options: &Options, counterparts: &Counterparts) -> Result<Tally> {
         .args(["test", "--workspace", "--no-fail-fast"])
         .env("COUNTERSIGN_TEST_KILLS", options.kills.to_string())
         .stdout(Stdio::piped());
-    let programs: [(&str, Option<PathBuf>); 4] = [
+    let programs: [(&str, Option<PathBuf>); 7] = [
         ("COUNTERSIGN_TEST_PUPPET", counterparts.puppet()),
         (
             "COUNTERSIGN_TEST_PUPPETSERVER_CA",
             counterparts.puppetserver_ca(),
+        ),
+        ("COUNTERSIGN_TEST_PUPPET_8", counterparts.newer("puppet")),
+        (
+            "COUNTERSIGN_TEST_PUPPETSERVER_CA_2_7",
+            counterparts.newer("puppetserver-ca"),
+        ),
+        (
+            "COUNTERSIGN_TEST_PUPPETSERVER",
+            counterparts.newer("puppetserver"),
         ),
         ("COUNTERSIGN_TEST_OPENSSL", counterparts.openssl()),
         ("COUNTERSIGN_TEST_KUBECTL", counterparts.kubectl()),

@@ -1,6 +1,6 @@
 //! A real Puppet agent with a life of its own: every folder it uses is below one given folder.
 //!
-//! Debian's agent 7.23 cannot use `key_type=ec` and makes RSA 4096 keys by default; 2048 bits keep the
+//! Debian 12's agent 7.23 cannot use `key_type=ec` and makes RSA 4096 keys by default; 2048 bits keep the
 //! tests quick.
 
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::counterparts::{Counterpart, MissingCounterpart};
+use crate::counterparts::{MissingCounterpart, Release};
 use crate::deadline::{Finished, RunFault, run_with_deadline};
 
 /// One host: a certname, a server, and the folders that an installed agent has in `/etc` and `/var`.
@@ -25,15 +25,26 @@ pub struct PuppetAgent {
 }
 
 impl PuppetAgent {
-    /// An agent that has never talked to `host`:`port`. `folder` is usually a temporary folder of the test.
+    /// Debian 12's agent, which has never talked to `host`:`port`. `folder` is usually a temporary folder of the test.
     pub fn new(
         folder: &Path,
         host: &str,
         port: u16,
         certname: &str,
     ) -> Result<Self, MissingCounterpart> {
+        Self::of(Release::Debian12, folder, host, port, certname)
+    }
+
+    /// The same of a chosen release. Debian 13's sees only folders below the one for temporary files.
+    pub fn of(
+        release: Release,
+        folder: &Path,
+        host: &str,
+        port: u16,
+        certname: &str,
+    ) -> Result<Self, MissingCounterpart> {
         Ok(Self {
-            program: Counterpart::Puppet.find()?,
+            program: release.puppet().find()?,
             folder: folder.to_owned(),
             host: host.to_owned(),
             port,
@@ -158,6 +169,17 @@ mod tests {
         PuppetAgent::new(folder, "localhost", port, "web01.example.com").unwrap()
     }
 
+    fn newer(folder: &Path, port: u16) -> PuppetAgent {
+        PuppetAgent::of(
+            Release::Debian13,
+            folder,
+            "localhost",
+            port,
+            "web01.example.com",
+        )
+        .unwrap()
+    }
+
     /// A port where nobody listened a moment ago.
     fn closed_port() -> u16 {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -166,31 +188,35 @@ mod tests {
 
     #[test]
     fn the_real_agent_runs_with_the_given_name_and_folders() {
-        let folder = tempfile::tempdir().unwrap();
         let settings = ["certname", "ssldir", "hostcert", "ca_server"];
-        let finished = agent(folder.path(), 1)
-            .run(&[&["config", "print"][..], &settings].concat())
-            .unwrap();
-        assert!(finished.success(), "{finished}");
-        let hostcert = agent(folder.path(), 1).certificate();
-        for line in [
-            "certname = web01.example.com".to_owned(),
-            "ca_server = localhost".to_owned(),
-            format!("hostcert = {}", hostcert.display()),
-            format!("ssldir = {}", folder.path().join("ssl").display()),
-        ] {
-            assert!(finished.stdout.contains(&line), "{line}\n{finished}");
+        for make in [agent, newer] {
+            let folder = tempfile::tempdir().unwrap();
+            let finished = make(folder.path(), 1)
+                .run(&[&["config", "print"][..], &settings].concat())
+                .unwrap();
+            assert!(finished.success(), "{finished}");
+            let hostcert = agent(folder.path(), 1).certificate();
+            for line in [
+                "certname = web01.example.com".to_owned(),
+                "ca_server = localhost".to_owned(),
+                format!("hostcert = {}", hostcert.display()),
+                format!("ssldir = {}", folder.path().join("ssl").display()),
+            ] {
+                assert!(finished.stdout.contains(&line), "{line}\n{finished}");
+            }
         }
     }
 
     #[test]
     fn a_closed_port_is_the_agents_own_error() {
-        let folder = tempfile::tempdir().unwrap();
-        let port = closed_port();
-        let finished = agent(folder.path(), port).bootstrap().unwrap();
-        assert_eq!(finished.code, Some(1), "{finished}");
-        let sentence = format!("Connection to https://localhost:{port}/puppet-ca/v1 failed");
-        assert!(finished.stderr.contains(&sentence), "{finished}");
-        assert!(!agent(folder.path(), port).ca_bundle().exists());
+        for make in [agent, newer] {
+            let folder = tempfile::tempdir().unwrap();
+            let port = closed_port();
+            let finished = make(folder.path(), port).bootstrap().unwrap();
+            assert_eq!(finished.code, Some(1), "{finished}");
+            let sentence = format!("Connection to https://localhost:{port}/puppet-ca/v1 failed");
+            assert!(finished.stderr.contains(&sentence), "{finished}");
+            assert!(!agent(folder.path(), port).ca_bundle().exists());
+        }
     }
 }

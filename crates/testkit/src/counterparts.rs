@@ -15,10 +15,45 @@ pub enum Counterpart {
     Puppet,
     /// Debian's `puppetserver ca` 2.4, the command alone.
     PuppetserverCa,
+    /// Debian's Puppet agent 8.10, which runs in a root of its own.
+    Puppet8,
+    /// Debian's `puppetserver ca` 2.7, in the same root.
+    PuppetserverCa27,
+    /// Debian's Puppet Server 8.7, in the same root.
+    Puppetserver,
     /// kubectl 1.36.
     Kubectl,
     /// The OpenSSL 3 command line.
     Openssl,
+}
+
+/// Which of Debian's releases a Puppet program comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// Debian 12: agent 7.23, `puppetserver ca` 2.4.
+    Debian12,
+    /// Debian 13: agent 8.10, `puppetserver ca` 2.7.
+    Debian13,
+}
+
+impl Release {
+    /// Its agent.
+    #[must_use]
+    pub fn puppet(self) -> Counterpart {
+        match self {
+            Self::Debian12 => Counterpart::Puppet,
+            Self::Debian13 => Counterpart::Puppet8,
+        }
+    }
+
+    /// Its `puppetserver ca`.
+    #[must_use]
+    pub fn puppetserver_ca(self) -> Counterpart {
+        match self {
+            Self::Debian12 => Counterpart::PuppetserverCa,
+            Self::Debian13 => Counterpart::PuppetserverCa27,
+        }
+    }
 }
 
 /// The program was not prepared.
@@ -65,7 +100,12 @@ impl Counterpart {
             Self::Openssl => env::split_paths(&variable("PATH")?)
                 .map(|folder| folder.join(self.name()))
                 .find(|path| path.is_file()),
-            Self::Puppet | Self::PuppetserverCa | Self::Kubectl => None,
+            Self::Puppet
+            | Self::PuppetserverCa
+            | Self::Puppet8
+            | Self::PuppetserverCa27
+            | Self::Puppetserver
+            | Self::Kubectl => None,
         }
     }
 
@@ -78,6 +118,9 @@ impl Counterpart {
         Some(base.join("countersign").join(match self {
             Self::Puppet => "debian/bin/puppet",
             Self::PuppetserverCa => "debian/bin/puppetserver-ca",
+            Self::Puppet8 => "trixie/bin/puppet",
+            Self::PuppetserverCa27 => "trixie/bin/puppetserver-ca",
+            Self::Puppetserver => "trixie/bin/puppetserver",
             Self::Openssl => "debian/bin/openssl",
             Self::Kubectl => "kubectl/kubectl",
         }))
@@ -87,6 +130,9 @@ impl Counterpart {
         match self {
             Self::Puppet => "puppet",
             Self::PuppetserverCa => "puppetserver-ca",
+            Self::Puppet8 => "puppet 8",
+            Self::PuppetserverCa27 => "puppetserver-ca 2.7",
+            Self::Puppetserver => "puppetserver",
             Self::Kubectl => "kubectl",
             Self::Openssl => "openssl",
         }
@@ -96,6 +142,9 @@ impl Counterpart {
         match self {
             Self::Puppet => "COUNTERSIGN_TEST_PUPPET",
             Self::PuppetserverCa => "COUNTERSIGN_TEST_PUPPETSERVER_CA",
+            Self::Puppet8 => "COUNTERSIGN_TEST_PUPPET_8",
+            Self::PuppetserverCa27 => "COUNTERSIGN_TEST_PUPPETSERVER_CA_2_7",
+            Self::Puppetserver => "COUNTERSIGN_TEST_PUPPETSERVER",
             Self::Kubectl => "COUNTERSIGN_TEST_KUBECTL",
             Self::Openssl => "COUNTERSIGN_TEST_OPENSSL",
         }

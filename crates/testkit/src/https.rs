@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use countersign_pki::pem::{self, PemLimits};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 /// Whom to trust and who to be.
@@ -48,7 +48,7 @@ impl Answer {
 
 impl HttpsClient {
     /// Speaks to `address`, which must show a certificate for `localhost` below `ca_pem`; `client` is the
-    /// certificate and PKCS#8 key to show, both PEM.
+    /// certificate and key to show, both PEM.
     ///
     /// # Errors
     /// If the PEM texts do not fit.
@@ -73,7 +73,12 @@ impl HttpsClient {
                     .ok()
                     .flatten()
                     .ok_or_else(|| io::Error::other("no key in the PEM text"))?;
-                let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.der));
+                let key = match key.label.as_str() {
+                    // As Puppet's programs write them.
+                    "RSA PRIVATE KEY" => PrivateKeyDer::Pkcs1(key.der.into()),
+                    "EC PRIVATE KEY" => PrivateKeyDer::Sec1(key.der.into()),
+                    _ => PrivateKeyDer::Pkcs8(key.der.into()),
+                };
                 builder
                     .with_client_auth_cert(certificates(certificate)?, key)
                     .map_err(io::Error::other)?

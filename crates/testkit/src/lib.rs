@@ -9,5 +9,7 @@ pub mod fuzz;
 pub mod https;
 pub mod keys;
 pub mod kubectl;
+pub mod puppet_server;
+pub mod puppetserver_ca;
 pub mod server_process;
 pub mod zoo;

@@ -1,7 +1,8 @@
-//! The program under test as a process of its own: started, asked, stopped or killed.
+//! A server as a process of its own: started, asked, stopped or killed. Mostly the program under test.
 
 use std::fmt;
 use std::io::{self, BufRead as _, BufReader, Read as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -9,12 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-/// A running `countersign serve`. Dropping it stops it: politely first, then not.
+/// A running server. Dropping it stops it: politely first, then not.
 #[derive(Debug)]
 pub struct ServerProcess {
     pid: Pid,
+    reach: Reach,
     ended: Receiver<io::Result<ExitStatus>>,
     status: Option<ExitStatus>,
     /// Where it listens.
@@ -22,6 +24,15 @@ pub struct ServerProcess {
     /// What it printed before it was ready.
     pub greeting: String,
     log: Arc<Mutex<String>>,
+}
+
+/// Whom signals reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    /// The process alone; it is in our process group, so a person's Ctrl-C reaches it too.
+    Process,
+    /// A process group of its own: what was started may be a wrapper around the server.
+    Group,
 }
 
 /// The addresses of the line `ready`.
@@ -93,33 +104,71 @@ impl ServerProcess {
     }
 
     /// As [`ServerProcess::start`], with a command of the caller's making.
-    pub fn start_command(mut command: Command) -> Result<Self, ServerFault> {
+    pub fn start_command(command: Command) -> Result<Self, ServerFault> {
+        let is_ready = |line: &str| line.starts_with("ready");
+        Self::start_until(command, Reach::Process, is_ready, PATIENCE)
+    }
+
+    /// A server behind a wrapper that ends with it and with us: ready when it has printed such a line, with so much
+    /// patience between two lines. Signals go to a process group of its own.
+    pub fn start_wrapped(
+        mut command: Command,
+        is_ready: impl Fn(&str) -> bool,
+        patience: Duration,
+    ) -> Result<Self, ServerFault> {
+        command.process_group(0);
+        Self::start_until(command, Reach::Group, is_ready, patience)
+    }
+
+    fn start_until(
+        mut command: Command,
+        reach: Reach,
+        is_ready: impl Fn(&str) -> bool,
+        patience: Duration,
+    ) -> Result<Self, ServerFault> {
         let program = command.get_program().to_string_lossy().into_owned();
-        let pipes = command
+        command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let mut child = pipes
-            .spawn()
-            .map_err(|source| ServerFault::Start { program, source })?;
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let pid = Pid::from_child(&child);
         let log = Arc::new(Mutex::new(String::new()));
         let (end, ended) = sync_channel(1);
         let (line, lines) = sync_channel(MAX_LINES);
+        let (start, started) = sync_channel(1);
         let collected = Arc::clone(&log);
-        thread::spawn(move || collect(stderr, &collected));
-        thread::spawn(move || read_lines(stdout, &line));
-        thread::spawn(move || end.send(child.wait()));
+        // Some servers end with the thread that started them, so this one lives as long as the server.
+        thread::spawn(move || {
+            let child = command.spawn();
+            // Both receivers are gone only when nobody asks any more.
+            let _ = match child {
+                Ok(mut child) => {
+                    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+                    thread::spawn(move || collect(stderr, &collected));
+                    thread::spawn(move || read_lines(stdout, &line));
+                    let _ = start.send(Ok(Pid::from_child(&child)));
+                    end.send(child.wait()).is_ok()
+                }
+                Err(error) => start.send(Err(error)).is_ok(),
+            };
+        });
+        let pid = match started.recv() {
+            Ok(Ok(pid)) => pid,
+            Ok(Err(source)) => return Err(ServerFault::Start { program, source }),
+            Err(_) => {
+                let source = io::Error::other("the starting thread ended early");
+                return Err(ServerFault::Start { program, source });
+            }
+        };
         let mut server = Self {
             pid,
+            reach,
             ended,
             status: None,
             addresses: Addresses::default(),
             greeting: String::new(),
             log,
         };
-        match lines_until_ready(&lines) {
+        match lines_until_ready(&lines, is_ready, patience) {
             Ok((greeting, ready)) => {
                 server.addresses = Addresses::read(&ready);
                 server.greeting = greeting;
@@ -166,7 +215,7 @@ impl ServerProcess {
     /// Kills it at once and does not wait. To be followed by [`ServerProcess::kill9`].
     pub fn kill_now(&self) {
         if self.status.is_none() {
-            let _gone_meanwhile = kill_process(self.pid, Signal::KILL);
+            self.send(Signal::KILL);
         }
     }
 
@@ -184,8 +233,15 @@ impl ServerProcess {
     fn signal(&mut self, signal: Signal) {
         // Never to a number that may belong to another process by now.
         if self.wait(Duration::ZERO).is_none() {
-            let _gone_meanwhile = kill_process(self.pid, signal);
+            self.send(signal);
         }
+    }
+
+    fn send(&self, signal: Signal) {
+        let _gone_meanwhile = match self.reach {
+            Reach::Process => kill_process(self.pid, signal),
+            Reach::Group => kill_process_group(self.pid, signal),
+        };
     }
 }
 
@@ -209,13 +265,17 @@ impl fmt::Display for ServerProcess {
     }
 }
 
-/// The lines before the one that begins with `ready`, and that line; else all there were.
-fn lines_until_ready(lines: &Receiver<String>) -> Result<(String, String), String> {
+/// The lines before the one that says so, and that line; else all there were.
+fn lines_until_ready(
+    lines: &Receiver<String>,
+    is_ready: impl Fn(&str) -> bool,
+    patience: Duration,
+) -> Result<(String, String), String> {
     let mut greeting = String::new();
     loop {
         // Each line has its own deadline: a first start with large keys says nothing for long.
-        match lines.recv_timeout(PATIENCE) {
-            Ok(line) if line.starts_with("ready") => return Ok((greeting, line)),
+        match lines.recv_timeout(patience) {
+            Ok(line) if is_ready(&line) => return Ok((greeting, line)),
             Ok(line) => {
                 greeting.push_str(&line);
                 greeting.push('\n');

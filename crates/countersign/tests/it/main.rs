@@ -8,6 +8,7 @@
 mod cli;
 mod commands;
 mod crash;
+mod differential;
 mod disk;
 mod first_start;
 mod installation;
@@ -15,6 +16,7 @@ mod invariants;
 mod kubectl;
 mod lifecycle;
 mod limits;
+mod newer_clients;
 mod puppet_agent;
 mod puppetserver_ca;
 mod site;

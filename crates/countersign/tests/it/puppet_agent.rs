@@ -14,7 +14,7 @@ fn agent(site: &Site, name: &str) -> PuppetAgent {
     PuppetAgent::new(&site.folder(name), "localhost", site.puppet().port(), name).unwrap()
 }
 
-fn countersign(site: &Site, arguments: &[&str]) -> (Option<i32>, String) {
+pub(crate) fn countersign(site: &Site, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(COUNTERSIGN);
     command.args(arguments).arg("--data").arg(site.data());
     let finished = run_with_deadline(command, Duration::from_secs(60)).unwrap();

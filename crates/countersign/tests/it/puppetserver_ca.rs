@@ -1,22 +1,15 @@
 //! The real `puppetserver ca` of Debian 12, unmodified, with the administrator's credentials.
 
-use std::path::PathBuf;
-use std::process::Command;
-use std::time::Duration;
-
-use countersign_testkit::counterparts::Counterpart;
-use countersign_testkit::deadline::{Finished, run_with_deadline};
+use countersign_testkit::counterparts::Release;
+use countersign_testkit::puppetserver_ca::PuppetserverCa;
 
 use crate::site::{Site, TEXT, puppet_request};
 
 /// The command on the authority's own machine, as its administrator has it.
-struct Administrator<'a> {
-    site: &'a Site,
-    config: PathBuf,
-}
+pub(crate) struct Administrator(PuppetserverCa);
 
-impl<'a> Administrator<'a> {
-    fn of(site: &'a Site) -> Self {
+impl Administrator {
+    pub(crate) fn of(release: Release, site: &Site) -> Self {
         let folder = site.folder("puppetserver-ca");
         let config = folder.join("puppet.conf");
         let (data, port) = (site.data(), site.puppet().port());
@@ -27,25 +20,12 @@ impl<'a> Administrator<'a> {
              localcacert = {data}/issuers/puppet/ca_crt.pem\nhostcrl = {data}/issuers/puppet/ca_crl.pem\n"
         );
         std::fs::write(&config, text).unwrap();
-        Self { site, config }
-    }
-
-    fn run(&self, action: &str, arguments: &[&str]) -> Finished {
-        let mut command = Command::new(Counterpart::PuppetserverCa.find().unwrap());
-        command
-            .arg(action)
-            .arg("--config")
-            .arg(&self.config)
-            .args(arguments);
-        command
-            .env("HOME", self.site.folder("home"))
-            .env("LC_ALL", "C.UTF-8");
-        run_with_deadline(command, Duration::from_secs(60)).unwrap()
+        Self(PuppetserverCa::of(release, &config, &site.folder("home")).unwrap())
     }
 
     #[track_caller]
-    fn expect(&self, action: &str, arguments: &[&str], code: i32, says: &str) {
-        let finished = self.run(action, arguments);
+    pub(crate) fn expect(&self, action: &str, arguments: &[&str], code: i32, says: &str) {
+        let finished = self.0.run(action, arguments).unwrap();
         assert_eq!(
             finished.code,
             Some(code),
@@ -56,7 +36,7 @@ impl<'a> Administrator<'a> {
     }
 }
 
-fn ask(site: &Site, name: &str) -> u16 {
+pub(crate) fn ask(site: &Site, name: &str) -> u16 {
     let path = format!("/puppet-ca/v1/certificate_request/{name}");
     site.anonymous()
         .call("PUT", &path, &[TEXT], puppet_request(name).as_bytes())
@@ -67,7 +47,7 @@ fn ask(site: &Site, name: &str) -> u16 {
 #[test]
 fn list_sign_revoke_and_clean_work_as_against_puppet_server() {
     let site = Site::start(&[]);
-    let admin = Administrator::of(&site);
+    let admin = Administrator::of(Release::Debian12, &site);
     admin.expect("list", &[], 0, "No certificates to list");
     for name in ["web01", "web02", "web03"] {
         assert_eq!(ask(&site, name), 200);
@@ -128,5 +108,5 @@ fn list_sign_revoke_and_clean_work_as_against_puppet_server() {
 #[test]
 fn offline_actions_see_that_the_server_is_running() {
     let site = Site::start(&[]);
-    Administrator::of(&site).expect("prune", &[], 1, "running");
+    Administrator::of(Release::Debian12, &site).expect("prune", &[], 1, "running");
 }
