@@ -113,6 +113,7 @@ impl Holdings {
         let files = pem_files(folder)?;
         let bar = progress::bar(files.len(), "reading certificates");
         let mut foreign = 0_usize;
+        let mut misnamed = Vec::new();
         for (name, file) in &files {
             bar.inc(1);
             let certificate = match read_certificate(file) {
@@ -127,6 +128,15 @@ impl Holdings {
                 problems.add(file, format!("left out: not signed by this CA: {fault}"));
                 continue;
             }
+            if certificate.subject().first_common_name() == Some(name) {
+                self.add_file(name, file, &certificate, problems);
+            } else {
+                problems.add(file, "its certificate is for another name than the file's");
+                misnamed.push((name, file, certificate));
+            }
+        }
+        // After the others: a copy under another name must not take the original's place.
+        for (name, file, certificate) in misnamed {
             self.add_file(name, file, &certificate, problems);
         }
         bar.finish_and_clear();
@@ -147,9 +157,6 @@ impl Holdings {
         certificate: &Certificate,
         problems: &mut Problems,
     ) {
-        if certificate.subject().first_common_name() != Some(name) {
-            problems.add(file, "its certificate is for another name than the file's");
-        }
         let holding = Holding {
             serial: certificate.serial(),
             name: name.to_owned(),

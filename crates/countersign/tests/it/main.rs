@@ -5,6 +5,8 @@
     reason = "tests fail by panicking"
 )]
 
+mod cadir;
+mod cadir_takeover;
 mod cli;
 mod commands;
 mod crash;
@@ -20,5 +22,6 @@ mod newer_clients;
 mod puppet_agent;
 mod puppetserver_ca;
 mod site;
+mod takeover;
 mod trust_domains;
 mod wire;
