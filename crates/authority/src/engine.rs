@@ -13,14 +13,15 @@ use crate::clock::{Clock, Entropy};
 use crate::evidence::{Executables, LocalEvidence};
 use crate::faults::Broken;
 use crate::issuance::Draft;
-use crate::issuer::{Issuer, IssuerId};
+use crate::issuer::{Issuer, IssuerId, Serials};
 use crate::keystore::{KeyStore, SignFault, Signature};
 use crate::model::{AuditEntry, Door, LedgerEntry, Owner, RequestId, RequestRecord, Revision};
 use crate::profile::ProfileFault;
 use crate::recovery::Patience;
 use crate::revocation::Revocations;
 use crate::signer::Signer;
-use crate::store::{Changed, Past, RequestFilter, Store, StoreFault};
+use crate::signing::commit_broken;
+use crate::store::{Change, Changed, Past, RequestFilter, Store, StoreFault, Write};
 
 /// The engine. Cheap to clone: every clone is the same authority.
 #[derive(Clone)]
@@ -115,7 +116,7 @@ impl Authority {
             .collect();
         let mut serials = BTreeMap::new();
         for issuer in &config.issuers {
-            if let Some(next) = config.store.next_serial(issuer.id()).await? {
+            if let Some(next) = counter(&*config.store, issuer).await? {
                 serials.insert(issuer.id().clone(), AtomicU64::new(next));
             }
         }
@@ -331,6 +332,27 @@ impl Core {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .contains(&key)
+    }
+}
+
+/// The next serial of an issuer whose serials are counted; `None`: they are random.
+async fn counter(store: &dyn Store, issuer: &Issuer) -> Result<Option<u64>, Broken> {
+    match issuer.serials() {
+        Serials::Random => Ok(None),
+        Serials::AsRecorded => Ok(store.next_serial(issuer.id()).await?),
+        Serials::Sequential => {
+            // The counter never goes back: where there is one, this changes nothing.
+            let count = Write::CountSerials {
+                issuer: issuer.id().clone(),
+                next: 1,
+            };
+            let change = Change {
+                writes: vec![count],
+                ..Change::default()
+            };
+            store.commit(change).await.map_err(commit_broken)?;
+            Ok(store.next_serial(issuer.id()).await?)
+        }
     }
 }
 

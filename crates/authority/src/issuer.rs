@@ -54,6 +54,20 @@ pub struct Issuer {
     chain_pem: Vec<u8>,
     algorithm: SignatureAlgorithm,
     key_id: Vec<u8>,
+    serials: Serials,
+}
+
+/// How the serials of an issuer's certificates are chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Serials {
+    /// Counted if the store counts them, as it does for an authority that was taken over from a Puppet Server; else
+    /// random.
+    #[default]
+    AsRecorded,
+    /// Counted; from 1 on, if the store has not counted them before.
+    Sequential,
+    /// Random, whatever the store has counted.
+    Random,
 }
 
 impl Issuer {
@@ -77,7 +91,19 @@ impl Issuer {
             chain_pem,
             algorithm,
             key_id,
+            serials: Serials::default(),
         })
+    }
+
+    /// The same with its serials chosen in this way.
+    #[must_use]
+    pub fn with_serials(self, serials: Serials) -> Self {
+        Self { serials, ..self }
+    }
+
+    /// How its serials are chosen.
+    pub fn serials(&self) -> Serials {
+        self.serials
     }
 
     /// Its name.

@@ -40,7 +40,7 @@ pub use crl::{CrlEnd, CrlState};
 pub use engine::{Authority, AuthorityConfig, Limits};
 pub use evidence::Executables;
 pub use faults::{ActFault, Broken, RevokeFault, SubmitFault};
-pub use issuer::{Issuer, IssuerFault, IssuerId};
+pub use issuer::{Issuer, IssuerFault, IssuerId, Serials};
 pub use keystore::{KeyStore, SignFault, Signature};
 pub use model::{
     AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, LedgerEntry, Owner, RequestId,

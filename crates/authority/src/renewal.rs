@@ -2,21 +2,26 @@
 //!
 //! The new certificate is drafted from the request on record, examined as if it came in now, and compared
 //! with the one it repeats: it has no name, extension, usage or lifetime that the old one did not have.
+//! Where no request is on record (the certificate was taken over from another authority), the old
+//! certificate itself says what was asked for.
 //! The old one stays valid. A renewal that is cut short is not taken up again: nobody was promised its
 //! certificate, the holder asks anew, and by then its certificate may be revoked.
 
 use std::sync::Arc;
 
-use countersign_pki::{Certificate, CheckedCsr, Extension, Serial, UnixTime, oid, seal};
+use countersign_pki::{
+    Certificate, CheckedCsr, Extension, RequestTemplate, Serial, SignatureAlgorithm, UnixTime, oid,
+    seal,
+};
 use countersign_policy::{
-    Approval, Deciding, Effect, Explanation, Finding, Requester, SignerName, Step,
+    Approval, Deciding, Effect, Explanation, Finding, Requester, SignerName, Step, Wishes,
 };
 
 use crate::engine::{Authority, Core};
 use crate::faults::Broken;
 use crate::issuance::{Draft, Intended, Issued};
 use crate::issuer::IssuerId;
-use crate::model::{AuditEntry, LedgerEntry, RequestRecord, RequestState, Revision};
+use crate::model::{AuditEntry, Door, LedgerEntry, RequestRecord, RequestState, Revision};
 use crate::profile::ProfileFault;
 use crate::signer::Signer;
 use crate::signing::{DraftFor, commit_broken};
@@ -109,10 +114,11 @@ impl Core {
         let serial = *serial;
         let entry = self.renewable(issuer, serial).await?;
         let request = self.store.request(entry.request).await;
-        let earlier = request
-            .map_err(Broken::from)?
-            .ok_or(RenewFault::NoRequest { serial })?;
         let now = self.clock.now();
+        let earlier = match request.map_err(Broken::from)? {
+            Some(request) => request,
+            None => implied_request(&entry, now)?,
+        };
         let record = RequestRecord {
             id: self.new_request_id(now)?,
             live: false,
@@ -249,6 +255,55 @@ impl Core {
             Some(what) => Err(wider(what)),
         }
     }
+}
+
+/// The request that a certificate answers, as far as the certificate tells. Nobody signed it: it is read by this
+/// authority alone, and what is drafted from it is compared with the certificate again.
+fn implied_request(entry: &LedgerEntry, now: UnixTime) -> Result<RequestRecord, RenewFault> {
+    let serial = entry.serial;
+    let missing = || RenewFault::NoRequest { serial };
+    let certificate = Certificate::parse(&entry.der).map_err(|_| missing())?;
+    let asked_for = |extension: &&Extension| {
+        extension.oid == oid::SUBJECT_ALT_NAME || !ELSEWHERE.contains(&extension.oid)
+    };
+    let extensions: Vec<Extension> = certificate
+        .extensions()
+        .iter()
+        .filter(asked_for)
+        .cloned()
+        .collect();
+    let template = RequestTemplate {
+        subject_der: certificate.subject().der(),
+        spki_der: certificate.spki_der(),
+        extensions: &extensions,
+        attributes: &[],
+    };
+    let unsigned = template
+        .to_be_signed()
+        .and_then(|text| seal(&text, SignatureAlgorithm::EcdsaP256Sha256, &[0]))
+        .map_err(|_| missing())?;
+    // A key that no request may have today is not renewed either.
+    CheckedCsr::trusted_from_store(&unsigned).map_err(|_| missing())?;
+    Ok(RequestRecord {
+        id: entry.request,
+        // It came through none of this authority's doors.
+        door: Door::LOCAL,
+        key: entry.name.clone(),
+        live: false,
+        retained: false,
+        version: Revision::default(),
+        state: RequestState::Issued,
+        signer: entry.signer.clone(),
+        csr_der: unsigned,
+        key_fingerprint: entry.key_fingerprint,
+        requester: Requester::authority(),
+        wishes: Wishes::default(),
+        created: now,
+        explanation: entry.explanation.clone(),
+        failure: None,
+        certificate: None,
+        attachment: Vec::new(),
+    })
 }
 
 /// How long the certificate was made for, in seconds: what lies before its making is not counted.

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::config::{Autosign, Listen, Span, StoreKind, ValueFault};
+use crate::config::{Autosign, Config, Listen, Span, StoreKind, ValueFault};
+use crate::data_folder::DataFolder;
 
 /// One authority that decides, signs and accounts for every certificate request a fleet makes.
 #[derive(Debug, Parser)]
@@ -114,6 +115,12 @@ impl DataArg {
     /// The directory that was named; an empty variable names none.
     pub(crate) fn dir(&self) -> Option<&PathBuf> {
         self.dir.as_ref().filter(|dir| !dir.as_os_str().is_empty())
+    }
+
+    /// The same as a folder; the default, if none was named.
+    pub(crate) fn folder(&self) -> DataFolder {
+        let named = self.dir().cloned();
+        DataFolder::new(named.unwrap_or_else(|| Config::default().data))
     }
 }
 
@@ -287,6 +294,16 @@ pub(crate) enum CaCommand {
         #[command(flatten)]
         server: ServerArgs,
     },
+    /// Take over the authority of a Puppet Server: key, chain, CRLs, serial, inventory, certificates and requests
+    #[command(
+        after_help = "Example:\n  countersign ca import --cadir /etc/puppetlabs/puppetserver/ca --data /var/lib/countersign"
+    )]
+    Import(ImportArgs),
+    /// Write the authority as a directory that Puppet Server starts on; the server must be stopped
+    #[command(
+        after_help = "Example:\n  countersign ca export --cadir ./puppetserver-ca --data /var/lib/countersign"
+    )]
+    Export(ExportArgs),
     /// Revoke certificates and forget them and their requests, so that their names may enrol again
     #[command(after_help = "Example:\n  countersign ca clean --certname web01.example.com")]
     Clean {
@@ -301,6 +318,26 @@ pub(crate) enum CaCommand {
         #[command(flatten)]
         server: ServerArgs,
     },
+}
+
+/// What is taken over, and where to.
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// The CA directory of a Puppet Server, which must be stopped; nothing in it is changed
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cadir: PathBuf,
+    #[command(flatten)]
+    pub(crate) data: DataArg,
+}
+
+/// Where an authority is written to.
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// A directory that is new or empty
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cadir: PathBuf,
+    #[command(flatten)]
+    pub(crate) data: DataArg,
 }
 
 /// Names, or all of them.

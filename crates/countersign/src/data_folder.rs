@@ -7,7 +7,7 @@ use std::os::unix::fs::{
 };
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use countersign_authority::IssuerId;
 use serde::{Deserialize, Serialize};
 
@@ -62,6 +62,21 @@ impl DataFolder {
 
     pub(crate) fn issuer(&self, id: &IssuerId, file: &str) -> PathBuf {
         self.0.join("issuers").join(id.as_str()).join(file)
+    }
+
+    /// Exists while an import is under way, and after one that was cut short.
+    pub(crate) fn import_marker(&self) -> PathBuf {
+        self.0.join("import-unfinished")
+    }
+
+    /// Fails where an import was cut short: what it has written is not the whole authority.
+    pub(crate) fn ensure_no_unfinished_import(&self) -> Result<()> {
+        ensure!(
+            !self.import_marker().try_exists()?,
+            "{root} holds an import that was cut short: run `countersign ca import --data {root}` again, it begins anew",
+            root = self.0.display()
+        );
+        Ok(())
     }
 
     pub(crate) fn tls(&self, file: &str) -> PathBuf {

@@ -42,6 +42,7 @@ impl Issuers {
         clock: &dyn Clock,
         entropy: &dyn Entropy,
     ) -> Result<Self> {
+        settings.folder.ensure_no_unfinished_import()?;
         let verify_all = settings
             .issuers
             .iter()
@@ -130,7 +131,8 @@ async fn load_certificate(
             path.display()
         ),
         loaded => loaded.with_context(|| format!("{} is no issuer's chain", path.display()))?,
-    };
+    }
+    .with_serials(issuer.serials);
     if issuer.key_is_configured && !issuer.key.name().starts_with(family(&loaded)) {
         warn!(issuer = %id, configured = issuer.key.name(), "the issuer has a key of another kind; `key` counts only when it is created");
     }

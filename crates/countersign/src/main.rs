@@ -3,6 +3,7 @@
 //! The command line, the configuration, and the wiring of the parts. No business rules.
 
 mod archive;
+mod cadir;
 mod cli;
 mod client;
 mod commands;
@@ -11,6 +12,7 @@ mod data_folder;
 mod first_start;
 mod issuer_keys;
 mod output;
+mod progress;
 mod serve;
 mod settings;
 mod signers;

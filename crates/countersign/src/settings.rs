@@ -5,12 +5,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
 use anyhow::{Context as _, Result, bail};
-use countersign_authority::IssuerId;
+use countersign_authority::{IssuerId, Serials};
 use countersign_keys::KeySpec;
 use countersign_pki::AltName;
 
 use crate::cli::ServeArgs;
-use crate::config::{Autosign, Config, Listen, Remarks, Verification, nearest};
+use crate::config::{
+    Autosign, Config, KeyKind, Listen, Remarks, SerialKind, Verification, nearest,
+};
 use crate::data_folder::DataFolder;
 use crate::signers;
 
@@ -37,6 +39,7 @@ pub(crate) struct IssuerSettings {
     /// Whether the kind of key was configured or is the default.
     pub(crate) key_is_configured: bool,
     pub(crate) verification: Verification,
+    pub(crate) serials: Serials,
 }
 
 /// The names of the server.
@@ -210,8 +213,13 @@ fn issuers(config: &Config, names: &ServerNames) -> Result<Vec<IssuerSettings>> 
         IssuerSettings {
             common_name: format!("{owner} CA: {}", names.certname),
             key: section.map(|s| s.key.0).unwrap_or_default(),
-            key_is_configured: section.is_some(),
+            key_is_configured: section.is_some_and(|s| s.key != KeyKind::default()),
             verification: section.map(|s| s.verify_signatures).unwrap_or_default(),
+            serials: match section.and_then(|s| s.serials) {
+                None => Serials::AsRecorded,
+                Some(SerialKind::Sequential) => Serials::Sequential,
+                Some(SerialKind::Random) => Serials::Random,
+            },
             id,
         }
     });

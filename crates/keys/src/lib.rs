@@ -12,6 +12,7 @@ pub mod private_file;
 mod threads;
 
 mod file_keys;
+mod foreign_key;
 
 mod leaf;
 mod root;
@@ -20,6 +21,7 @@ mod entropy;
 
 pub use entropy::SystemEntropy;
 pub use file_keys::{FileKeys, GenerateFault, LoadFault};
+pub use foreign_key::{CopyFor, ForeignKey};
 pub use leaf::{LeafKey, RequestFault};
 pub use private_key::{KeySpec, PrivateKeyFault};
 pub use root::{RootCertificate, RootFault, create_issuer};

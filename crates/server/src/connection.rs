@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
+use countersign_authority::LedgerEntry;
 use countersign_pki::Certificate;
 use futures_util::FutureExt;
 use hyper::body::Incoming;
@@ -96,11 +97,13 @@ impl Reception {
         };
         let ClientRules { authority, issuer } = &self.rules;
         match authority.certificate(issuer, &certificate.serial()).await {
-            Ok(Some(entry)) if entry.der == der => Some(Presented::Known(Arc::new(KnownClient {
-                issuer: entry.issuer,
-                signer: entry.signer,
-                certificate,
-            }))),
+            Ok(Some(entry)) if is_recorded(&entry, &certificate, der) => {
+                Some(Presented::Known(Arc::new(KnownClient {
+                    issuer: entry.issuer,
+                    signer: entry.signer,
+                    certificate,
+                })))
+            }
             Ok(_) => Some(Presented::Unknown),
             Err(error) => {
                 warn!(%error, "the ledger does not answer; connection refused");
@@ -159,6 +162,18 @@ enum Ending {
     Closed(Option<Overdue>),
     /// By us, with requests that did not end.
     Cut(Option<Overdue>),
+}
+
+/// Whether a certificate is the one of a ledger entry. Of some that were taken over from another authority the ledger
+/// has no more than the line of an inventory; the issuer's signature was verified before.
+fn is_recorded(entry: &LedgerEntry, certificate: &Certificate, der: &[u8]) -> bool {
+    if entry.der.is_empty() {
+        certificate.subject().first_common_name() == Some(entry.name.as_str())
+            && certificate.not_before() == entry.not_before
+            && certificate.not_after() == entry.not_after
+    } else {
+        entry.der == der
+    }
 }
 
 async fn supervise<C>(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use countersign_authority::profile::{Authorization, OtherNames, PuppetSettings};
-use countersign_authority::store::{RequestFilter, Store};
+use countersign_authority::store::{Change, RequestFilter, Store, Write};
 use countersign_authority::{
     Authority, IssuerId, KeyStore, Profile, RenewFault, RequestState, SignFault, Signature,
 };
@@ -286,4 +286,51 @@ async fn a_renewal_that_failed_is_not_taken_up_again() {
     assert_eq!(authority.recover().await.unwrap(), 0);
     assert_came_to_nothing(&*store).await;
     renew(&authority, serial, LIFETIME).await.unwrap();
+}
+
+/// A certificate that came from another authority has no request here.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_taken_over_is_renewed_from_the_certificate_itself() {
+    let origin = World::new(true).await;
+    let csr = CsrBuilder::new("web01").extension(&oid::puppet_oid("pp_role").unwrap(), "web");
+    let old = issue(&origin.authority, &csr, "web01").await;
+    let store = world::store_beside(origin.folder.path());
+    let entry = origin
+        .authority
+        .certificate(&issuer_id(), &old.serial())
+        .await
+        .unwrap()
+        .unwrap();
+    let taken_over = Change {
+        writes: vec![
+            Write::Import(entry),
+            Write::CountSerials {
+                issuer: issuer_id(),
+                next: 5,
+            },
+        ],
+        ..Change::default()
+    };
+    store.commit(taken_over).await.unwrap();
+    let keys = Arc::new(world::keys(origin.folder.path()));
+    let folder = origin.folder.path();
+    let authority =
+        world::authority(folder, Arc::new(store), keys, origin.clock.clone(), false).await;
+
+    let renewed = renew(&authority, old.serial(), LIFETIME).await.unwrap();
+    assert_eq!(renewed.serial(), Serial::try_from(5).unwrap(), "counted");
+    assert_eq!(renewed.extensions(), old.extensions());
+    assert_eq!(renewed.spki_der(), old.spki_der());
+    let again = renew(&authority, renewed.serial(), LIFETIME).await.unwrap();
+    assert_eq!(again.serial(), Serial::try_from(6).unwrap());
+    let actor = act("x").actor;
+    let reason = RevocationReason::KeyCompromise;
+    let issuer = issuer_id();
+    let revoked = authority.revoke_name(&issuer, "web01", reason, &actor);
+    assert_eq!(revoked.await.unwrap(), 3, "with everything renewed from it");
+    let refused = renew(&authority, old.serial(), LIFETIME).await;
+    assert!(
+        matches!(refused, Err(RenewFault::Revoked { .. })),
+        "{refused:?}"
+    );
 }

@@ -79,6 +79,11 @@ pub(crate) fn store(folder: &Path) -> SqliteStore {
     SqliteStore::open(&folder.join("countersign.db")).unwrap()
 }
 
+/// A second store in the same folder, for an authority that takes the first one's issuer over.
+pub(crate) fn store_beside(folder: &Path) -> SqliteStore {
+    SqliteStore::open(&folder.join("second.db")).unwrap()
+}
+
 pub(crate) fn settings() -> PuppetSettings {
     PuppetSettings {
         lifetime: 5 * 365 * DAY,

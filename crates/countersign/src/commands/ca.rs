@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::{ca_export, ca_import};
 use crate::cli::{CaCommand, ListFormat};
 use crate::client::{Client, Reply, path_segment};
 use crate::output::{self, complain, inert_json};
@@ -41,6 +42,8 @@ pub(crate) async fn run(command: CaCommand) -> Result<u8> {
         CaCommand::Revoke { certname, server } => {
             revoke(&mut Client::new(&server)?, &certname).await
         }
+        CaCommand::Import(args) => ca_import::run(&args).await,
+        CaCommand::Export(args) => ca_export::run(&args).await,
         CaCommand::Clean { certname, server } => clean(&mut Client::new(&server)?, &certname).await,
     }
 }

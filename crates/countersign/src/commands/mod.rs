@@ -1,6 +1,8 @@
-//! The commands beside `serve`: those that talk to a running server, and those that work on its files.
+//! The commands beside `serve`: those that talk to a running server, and those that work on a stopped one's files.
 
 pub(crate) mod backup;
 pub(crate) mod ca;
+pub(crate) mod ca_export;
+pub(crate) mod ca_import;
 pub(crate) mod csr;
 pub(crate) mod restore;

@@ -89,6 +89,16 @@ pub(crate) struct IssuerSection {
     #[serde(with = "word")]
     pub(crate) key: KeyKind,
     pub(crate) verify_signatures: Verification,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) serials: Option<SerialKind>,
+}
+
+/// How serials are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum SerialKind {
+    Sequential,
+    Random,
 }
 
 /// Which signatures of in-process EC and Ed25519 keys are verified before release.

@@ -20,7 +20,7 @@ hostnames: [ca.example.com]
 store: sqlite
 log: {level: debug, format: json}
 issuers:
-  puppet: {key: rsa4096, verify_signatures: all}
+  puppet: {key: rsa4096, verify_signatures: all, serials: sequential}
 signers:
   - name: example.com/vpn
     usages: [client auth]

@@ -7,6 +7,8 @@
 
 mod autosigning;
 mod backup;
+mod cadir;
+mod cadir_takeover;
 mod cli;
 mod commands;
 mod conformance;
@@ -25,5 +27,6 @@ mod pkilint;
 mod puppet_agent;
 mod puppetserver_ca;
 mod site;
+mod takeover;
 mod trust_domains;
 mod wire;

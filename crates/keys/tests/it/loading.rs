@@ -6,7 +6,9 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use countersign_authority::KeyStore as _;
 use countersign_keys::private_file::FileFault;
-use countersign_keys::{FileKeys, GenerateFault, KeySpec, LoadFault, PrivateKeyFault};
+use countersign_keys::{
+    CopyFor, FileKeys, ForeignKey, GenerateFault, KeySpec, LoadFault, PrivateKeyFault,
+};
 use countersign_pki::SignatureAlgorithm;
 use rstest::rstest;
 
@@ -202,4 +204,29 @@ fn generating_never_overwrites() {
     ));
     assert_eq!(fs::read(&path).unwrap(), first);
     assert_eq!(folder.names(), ["ca_key.pem"]);
+}
+
+/// Puppet Server keeps its key where its group can read it, in the form of PKCS#1.
+#[test]
+fn foreign_keys_are_read_whatever_their_mode_and_copied_whole() {
+    let folder = KeyFolder::new();
+    folder.fixed("rsa2048a.pem");
+    let text = folder.openssl(&["pkey", "-in", "rsa2048a.pem", "-traditional"]);
+    let path = folder.write("ca_key.pem", &text);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    let key = ForeignKey::read(&path).unwrap();
+    assert_eq!(key.algorithm(), SignatureAlgorithm::RsaPkcs1Sha256);
+    for (name, readers, mode) in [
+        ("own.pem", CopyFor::Owner, 0o600),
+        ("out.pem", CopyFor::OwnerAndGroup, 0o640),
+    ] {
+        let copy = folder.path(name);
+        key.copy_to(&copy, readers).unwrap();
+        assert_eq!(
+            fs::metadata(&copy).unwrap().permissions().mode() & 0o777,
+            mode
+        );
+        assert_eq!(ForeignKey::read(&copy).unwrap().spki_der(), key.spki_der());
+        assert!(key.copy_to(&copy, readers).is_err(), "never overwritten");
+    }
 }

@@ -138,7 +138,8 @@ pub(super) struct CertificateItem {
     name: String,
     signer: String,
     request: String,
-    fingerprint: String,
+    /// Missing, as the certificate itself, where another authority's inventory alone knew of it.
+    fingerprint: Option<String>,
     key_fingerprint: String,
     /// The decision that led to it, and the certificate; only where one is asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -154,7 +155,7 @@ impl CertificateItem {
             name: entry.name.clone(),
             signer: entry.signer.to_string(),
             request: entry.request.to_string(),
-            fingerprint: sha256_colon(&entry.der),
+            fingerprint: der(entry).map(sha256_colon),
             key_fingerprint: entry.key_fingerprint.to_string(),
             explanation: None,
             certificate: None,
@@ -164,10 +165,14 @@ impl CertificateItem {
     pub(super) fn complete(entry: &LedgerEntry) -> Self {
         Self {
             explanation: Some(entry.explanation.clone()),
-            certificate: Some(pem::encode("CERTIFICATE", &entry.der)),
+            certificate: der(entry).map(|der| pem::encode("CERTIFICATE", der)),
             ..Self::short(entry)
         }
     }
+}
+
+fn der(entry: &LedgerEntry) -> Option<&[u8]> {
+    Some(entry.der.as_slice()).filter(|der| !der.is_empty())
 }
 
 #[derive(Debug, Serialize)]

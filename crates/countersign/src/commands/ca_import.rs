@@ -1,0 +1,429 @@
+//! `countersign ca import --cadir`: the authority of a Puppet Server becomes this one's.
+//!
+//! The directory is read and checked whole before anything is written. While it is being written a marker stands in the data
+//! directory: an import that is cut short is begun anew by the next one, and no server starts on what it left.
+
+use std::fs;
+use std::io;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use countersign_authority::store::{Change, Write};
+use countersign_authority::{
+    AuditEntry, Authority, AuthorityConfig, Clock as _, CrlRecord, CrlScope, Entropy as _, Issuer,
+    IssuerId, KeyStore as _, LedgerEntry, Limits, RequestId, Revision, Store, Submission,
+    SubmitFault, SystemClock,
+};
+use countersign_keys::{CopyFor, FileKeys, SystemEntropy};
+use countersign_pki::{CheckedCsr, Crl, CsrLimits, Fingerprint, UnixTime, fingerprint_sha256, oid};
+use countersign_policy::{Deciding, Effect, Explanation, Policy, Requester, SignerName, Wishes};
+use countersign_server::puppet::{Certname, PuppetDoor};
+use countersign_store::SqliteStore;
+use futures_util::StreamExt as _;
+
+use crate::cadir::{CERTIFICATES, Holding, INFRA_INVENTORY, KEY, Problems, Source};
+use crate::cli::ImportArgs;
+use crate::config::Config;
+use crate::data_folder::{DataFolder, Secrecy, create_folder, write};
+use crate::output::{self, Facts, complain};
+use crate::{progress, signers};
+
+/// Carries the import out.
+pub(crate) async fn run(args: &ImportArgs) -> Result<u8> {
+    let mut source = Source::read(&args.cadir)?;
+    let folder = args.data.folder();
+    folder.create()?;
+    let store: Arc<dyn Store> = Arc::new(claim(&folder)?);
+    let marker = folder.import_marker();
+    write(&marker, MARKER.as_bytes(), Secrecy::Public)?;
+
+    let import = Import::new(&source)?;
+    let mut tally = import.write_ledger(&source, &*store).await?;
+    import.write_state(&source, &*store, &tally).await?;
+    write_files(&source, &folder, &import.issuer)?;
+    tally.requests = import.write_requests(&mut source, &folder, store).await?;
+    source.ensure_unchanged()?;
+    fs::remove_file(&marker)
+        .and_then(|()| fs::File::open(folder.root())?.sync_all())
+        .with_context(|| format!("cannot remove {}", marker.display()))?;
+
+    if source.problems.count() > 0 {
+        complain(&source.problems.text());
+    }
+    output::line(&tally.text(&source, &folder))?;
+    Ok(0)
+}
+
+/// Opens the store of a data directory that nothing was ever kept in, or that an import was cut short in.
+fn claim(folder: &DataFolder) -> Result<SqliteStore> {
+    let database = folder.database();
+    let store = SqliteStore::open(&database)?;
+    let issuer = IssuerId::parse(signers::PUPPET_ISSUER)?;
+    if folder.import_marker().try_exists()? {
+        // Nobody else has it, and no server starts on it: what is there comes from the import that was cut short.
+        drop(store);
+        for suffix in ["", "-wal", "-shm"] {
+            let mut file = database.clone().into_os_string();
+            file.push(suffix);
+            remove_if_there(fs::remove_file(&file))
+                .with_context(|| format!("cannot remove {}", file.display()))?;
+        }
+        let leftovers = folder.issuer(&issuer, "");
+        remove_if_there(fs::remove_dir_all(&leftovers))
+            .with_context(|| format!("cannot remove {}", leftovers.display()))?;
+        return Ok(SqliteStore::open(&database)?);
+    }
+    let in_use = *store.revisions().borrow() != Revision::default()
+        || folder.issuer(&issuer, KEY).try_exists()?
+        || folder.issuer(&issuer, CERTIFICATES).try_exists()?;
+    ensure!(
+        !in_use,
+        "{} holds an authority already: name another directory with --data, an import needs an empty one",
+        folder.root().display()
+    );
+    Ok(store)
+}
+
+fn remove_if_there(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// What all records of one import have in common.
+struct Import {
+    issuer: IssuerId,
+    agent: SignerName,
+    administrator: SignerName,
+    at: UnixTime,
+    explanation: Explanation,
+    random: [u8; 6],
+}
+
+impl Import {
+    fn new(source: &Source) -> Result<Self> {
+        let at = SystemClock.now();
+        let mut random = [0; 6];
+        SystemEntropy.fill(&mut random)?;
+        Ok(Self {
+            issuer: IssuerId::parse(signers::PUPPET_ISSUER)?,
+            agent: SignerName::parse(signers::PUPPET_AGENT)?,
+            administrator: SignerName::parse(signers::PUPPET_ADMIN)?,
+            at,
+            // No certificate without a decision: this one is the decision to go on with what another authority did.
+            explanation: Explanation {
+                effect: Effect::Approve,
+                by: Some(Deciding::Person {
+                    actor: Requester::authority(),
+                    reason: format!("taken over from {}", source.folder().display()),
+                }),
+                at,
+                generation: 0,
+                steps: Vec::new(),
+            },
+            random,
+        })
+    }
+
+    async fn write_ledger(&self, source: &Source, store: &dyn Store) -> Result<Tally> {
+        let mut tally = Tally::default();
+        let all = &source.holdings.all;
+        let bar = progress::bar(all.len(), "importing certificates");
+        let mut number = 0_u32;
+        for batch in all.chunks(BATCH) {
+            let mut writes = Vec::with_capacity(batch.len());
+            for holding in batch {
+                number = number.wrapping_add(1);
+                let entry = self.entry(holding, number)?;
+                tally.count(&entry, &self.administrator);
+                writes.push(Write::Import(entry));
+            }
+            let change = Change {
+                writes,
+                ..Change::default()
+            };
+            store.commit(change).await?;
+            bar.inc(batch.len() as u64);
+        }
+        bar.finish_and_clear();
+        Ok(tally)
+    }
+
+    fn entry(&self, holding: &Holding, number: u32) -> Result<LedgerEntry> {
+        let certificate = holding.certificate()?;
+        let is_administrator = certificate
+            .as_ref()
+            .is_some_and(|it| it.extension(&oid::PP_CLI_AUTH).is_some());
+        let signer = match is_administrator {
+            true => &self.administrator,
+            false => &self.agent,
+        };
+        let key_fingerprint = certificate.as_ref().map_or_else(
+            || Fingerprint::from_bytes([0; 32]),
+            |it| fingerprint_sha256(it.spki_der()),
+        );
+        Ok(LedgerEntry {
+            issuer: self.issuer.clone(),
+            serial: holding.serial,
+            request: RequestId::in_sequence(self.at, number, self.random),
+            signer: signer.clone(),
+            name: holding.name.clone(),
+            key_fingerprint,
+            not_before: holding.not_before,
+            not_after: holding.not_after,
+            // A certificate without a file is no longer shown, and its name is free.
+            retired: certificate.is_none().then_some(self.at),
+            der: certificate.map_or_else(Vec::new, |it| it.der().to_vec()),
+            explanation: self.explanation.clone(),
+            revoked: holding.revoked,
+        })
+    }
+
+    /// CRLs and the counter, when the ledger is complete: a certificate that comes in moves a counter that is there.
+    async fn write_state(&self, source: &Source, store: &dyn Store, tally: &Tally) -> Result<()> {
+        let covers = *store.revisions().borrow();
+        let mut writes = vec![Write::PutCrl(self.crl(
+            source,
+            &source.lists.own,
+            CrlScope::Full,
+            covers,
+        )?)];
+        let infrastructure = source.infrastructure.as_ref();
+        if let Some(own) = infrastructure.and_then(|infra| infra.own.as_ref()) {
+            // It covers nothing: the next one is made when the server starts.
+            let covers = Revision::default();
+            let scope = CrlScope::Infrastructure;
+            writes.push(Write::PutCrl(self.crl(source, own, scope, covers)?));
+        }
+        for crl in &source.lists.ancestors {
+            writes.push(Write::PutAncestorCrl {
+                issuer: self.issuer.clone(),
+                crl: crl.clone(),
+            });
+        }
+        if let Some(next) = source.next_serial {
+            writes.push(Write::CountSerials {
+                issuer: self.issuer.clone(),
+                next,
+            });
+        }
+        let audit = AuditEntry {
+            at: self.at,
+            actor: Requester::authority(),
+            action: "import".into(),
+            subject: self.issuer.to_string(),
+            request: None,
+            detail: format!(
+                "{} certificates from {}",
+                tally.certificates.saturating_add(tally.past),
+                source.folder().display()
+            ),
+        };
+        let change = Change {
+            writes,
+            audit: vec![audit],
+            ..Change::default()
+        };
+        store.commit(change).await?;
+        Ok(())
+    }
+
+    fn crl(
+        &self,
+        source: &Source,
+        list: &Crl,
+        scope: CrlScope,
+        covers: Revision,
+    ) -> Result<CrlRecord> {
+        let number = match list.number_bytes() {
+            None => 0,
+            Some(_) => list
+                .number()
+                .ok_or_else(|| anyhow!("the number of the CA's CRL is larger than 64 bits"))?,
+        };
+        Ok(CrlRecord {
+            issuer: self.issuer.clone(),
+            scope,
+            number,
+            covers,
+            this_update: list.this_update(),
+            next_update: list
+                .next_update()
+                .unwrap_or_else(|| source.chain.issuer.not_after()),
+            der: list.der().to_vec(),
+        })
+    }
+
+    /// Requests come in as through the door, except that none is signed: Puppet Server has asked its rules already.
+    async fn write_requests(
+        &self,
+        source: &mut Source,
+        folder: &DataFolder,
+        store: Arc<dyn Store>,
+    ) -> Result<usize> {
+        let authority = self.authority(source, folder, store).await?;
+        let mut submissions = Vec::new();
+        for (name, file) in &source.requests {
+            match self.submission(name, file) {
+                Ok(submission) => submissions.push((file.clone(), submission)),
+                Err(error) => source.problems.add(file, format!("left out: {error:#}")),
+            }
+        }
+        let bar = progress::bar(submissions.len(), "importing requests");
+        let mut results = futures_util::stream::iter(submissions)
+            .map(|(file, submission)| {
+                let authority = authority.clone();
+                async move { (file, authority.submit(submission).await) }
+            })
+            .buffer_unordered(AT_ONCE);
+        let mut count = 0_usize;
+        while let Some((file, result)) = results.next().await {
+            bar.inc(1);
+            match result {
+                Ok(_) => count = count.saturating_add(1),
+                Err(SubmitFault::Duplicate { duplicate, .. }) => source.problems.add(
+                    &file,
+                    format!("left out: its name has a {duplicate} certificate"),
+                ),
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+        bar.finish_and_clear();
+        Ok(count)
+    }
+
+    /// An authority with this issuer alone, and without a rule that approves anything.
+    async fn authority(
+        &self,
+        source: &Source,
+        folder: &DataFolder,
+        store: Arc<dyn Store>,
+    ) -> Result<Authority> {
+        let mut keys = FileKeys::new(FileKeys::usual_threads());
+        keys.load(self.issuer.clone(), &folder.issuer(&self.issuer, KEY))?;
+        let algorithm = keys.algorithm(&self.issuer)?;
+        let public_key = keys.public_key(&self.issuer)?;
+        let chain = source.chain_pem.clone();
+        let issuer = Issuer::from_chain(self.issuer.clone(), chain, algorithm, &public_key)?;
+        let mut all = signers::all(&Config::default())?;
+        all.retain(|signer| signer.issuer == self.issuer);
+        let config = AuthorityConfig {
+            store,
+            keys: Arc::new(keys),
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(SystemEntropy),
+            issuers: vec![issuer],
+            signers: all,
+            policy: Policy {
+                generation: 0,
+                rules: Vec::new(),
+                reserved_names: signers::RESERVED.map(str::to_owned).into(),
+            },
+            limits: Limits::STANDARD,
+        };
+        Ok(Authority::start(config).await?)
+    }
+
+    fn submission(&self, name: &str, file: &std::path::Path) -> Result<Submission> {
+        let text = fs::read(file)?;
+        let csr = CheckedCsr::from_pem(&text, &CsrLimits::STANDARD)?;
+        let certname = Certname::parse(name)?;
+        ensure!(
+            csr.subject().first_common_name() == Some(name),
+            "the request is for another name than the file's"
+        );
+        Ok(Submission {
+            door: PuppetDoor::DOOR,
+            key: certname.into_string(),
+            csr,
+            signer: self.agent.clone(),
+            requester: Requester::anonymous(None),
+            wishes: Wishes::default(),
+            retained: false,
+            attachment: Vec::new(),
+            decision: None,
+        })
+    }
+}
+
+/// The chain as it is, and the key, whose presence says that the issuer is there.
+fn write_files(source: &Source, folder: &DataFolder, issuer: &IssuerId) -> Result<()> {
+    let place = folder.issuer(issuer, "");
+    create_folder(&place).with_context(|| format!("cannot create {}", place.display()))?;
+    write(
+        &folder.issuer(issuer, CERTIFICATES),
+        &source.chain_pem,
+        Secrecy::Public,
+    )?;
+    source
+        .key
+        .copy_to(&folder.issuer(issuer, KEY), CopyFor::Owner)?;
+    if let Some(infrastructure) = &source.infrastructure {
+        let path = folder.root().join(INFRA_INVENTORY);
+        write(&path, &infrastructure.names, Secrecy::Public)?;
+    }
+    Ok(())
+}
+
+/// What was taken over.
+#[derive(Debug, Default)]
+struct Tally {
+    certificates: usize,
+    /// Without a file: older than the newest of their name, or deleted.
+    past: usize,
+    revoked: usize,
+    requests: usize,
+    administrators: Vec<String>,
+}
+
+impl Tally {
+    fn count(&mut self, entry: &LedgerEntry, administrator: &SignerName) {
+        let counter = match entry.retired {
+            None => &mut self.certificates,
+            Some(_) => &mut self.past,
+        };
+        *counter = counter.saturating_add(1);
+        if entry.revoked.is_some() {
+            self.revoked = self.revoked.saturating_add(1);
+        }
+        if entry.signer == *administrator && self.administrators.len() < SHOWN_NAMES {
+            self.administrators.push(entry.name.clone());
+        }
+    }
+
+    fn text(&self, source: &Source, folder: &DataFolder) -> String {
+        let mut facts = Facts::default();
+        facts.add("issuer", &source.chain.issuer.subject().to_string());
+        facts.add("certificates", &self.certificates.to_string());
+        facts.add("past certificates", &self.past.to_string());
+        facts.add("revoked", &self.revoked.to_string());
+        facts.add("requests", &self.requests.to_string());
+        let next = source.next_serial;
+        let next = next.map_or("random".to_owned(), |next| format!("{next:04X}"));
+        facts.add("next serial", &next);
+        let number = source.lists.own.number().unwrap_or(0);
+        facts.add("CRL number", &number.to_string());
+        facts.add("administrators", &self.administrators.join(", "));
+        facts.add("problems", &problems(&source.problems));
+        format!(
+            "Took over {} into {}:\n{}",
+            source.folder().display(),
+            folder.root().display(),
+            facts.text()
+        )
+    }
+}
+
+fn problems(problems: &Problems) -> String {
+    match problems.count() {
+        0 => "none".to_owned(),
+        count => format!("{count}, named above"),
+    }
+}
+
+const MARKER: &str =
+    "An import is under way, or was cut short. `countersign ca import` begins anew.\n";
+const BATCH: usize = 500; // of about 2 KiB each
+const AT_ONCE: usize = 64; // requests that share a commit
+const SHOWN_NAMES: usize = 20;
