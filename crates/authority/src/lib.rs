@@ -30,6 +30,7 @@ mod revocation;
 mod signer;
 mod signing;
 mod submission;
+mod unlisting;
 
 pub use acts::{Act, OnUnsignable};
 pub use clock::{Clock, Entropy, EntropyFault, SystemClock};
