@@ -1,11 +1,18 @@
 //! The command line.
 
+mod verbs;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::{Autosign, Listen, Span, StoreKind, ValueFault};
+
+pub(crate) use verbs::{
+    CaServer, DeleteArgs, GenerateArgs, ImportArgs, OfflineArgs, PruneArgs, ServerNameArgs,
+    SetupArgs, Ttl,
+};
 
 /// One authority that decides, signs and accounts for every certificate request a fleet makes.
 #[derive(Debug, Parser)]
@@ -29,12 +36,15 @@ pub(crate) enum Command {
     },
     /// The verbs, output and exit codes of `puppetserver ca`
     Ca {
+        /// Say more on standard error
+        #[arg(long, global = true)]
+        verbose: bool,
         #[command(subcommand)]
         command: CaCommand,
     },
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(
     after_help = "Example:\n  countersign serve --data ./ca --listen 0.0.0.0:8140 --hostname ca.example.com"
 )]
@@ -69,7 +79,7 @@ pub(crate) struct ServeArgs {
 }
 
 /// Where the authority keeps its files.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct DataArg {
     /// Data directory [default: ./countersign-data]
     #[arg(long = "data", value_name = "DIR", env = "COUNTERSIGN_DATA")]
@@ -77,6 +87,11 @@ pub(crate) struct DataArg {
 }
 
 impl DataArg {
+    /// A directory that was found by other means.
+    pub(crate) fn of(dir: PathBuf) -> Self {
+        Self { dir: Some(dir) }
+    }
+
     /// The directory that was named; an empty variable names none.
     pub(crate) fn dir(&self) -> Option<&PathBuf> {
         self.dir.as_ref().filter(|dir| !dir.as_os_str().is_empty())
@@ -84,7 +99,7 @@ impl DataArg {
 }
 
 /// How a command finds the running server.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ServerArgs {
     #[command(flatten)]
     pub(crate) data: DataArg,
@@ -224,7 +239,7 @@ pub(crate) enum CaCommand {
         #[arg(long, value_enum, default_value_t = ListFormat::Text)]
         format: ListFormat,
         #[command(flatten)]
-        server: ServerArgs,
+        server: CaServer,
     },
     /// Sign certificate requests
     #[command(
@@ -234,10 +249,10 @@ pub(crate) enum CaCommand {
         #[command(flatten)]
         which: Which,
         /// How long the certificates shall live: a number with s, m, h, d or y
-        #[arg(long, value_name = "TTL", value_parser = ttl)]
-        ttl: Option<u64>,
+        #[arg(long, value_name = "TTL")]
+        ttl: Option<Ttl>,
         #[command(flatten)]
-        server: ServerArgs,
+        server: CaServer,
     },
     /// Revoke certificates
     #[command(after_help = "Example:\n  countersign ca revoke --certname web01.example.com")]
@@ -251,7 +266,7 @@ pub(crate) enum CaCommand {
         )]
         certname: Vec<String>,
         #[command(flatten)]
-        server: ServerArgs,
+        server: CaServer,
     },
     /// Revoke certificates and forget them and their requests, so that their names may enrol again
     #[command(after_help = "Example:\n  countersign ca clean --certname web01.example.com")]
@@ -265,8 +280,31 @@ pub(crate) enum CaCommand {
         )]
         certname: Vec<String>,
         #[command(flatten)]
-        server: ServerArgs,
+        server: CaServer,
     },
+    /// Create a root and an intermediate CA, the server's certificate and the administrator's credentials (offline)
+    #[command(
+        after_help = "Example:\n  countersign ca setup --certname ca.example.com --subject-alt-names puppet,puppet.example.com"
+    )]
+    Setup(SetupArgs),
+    /// Take an existing CA's key, certificates and CRLs over (offline)
+    #[command(
+        after_help = "Example:\n  countersign ca import --private-key ca_key.pem --cert-bundle ca_crt.pem --crl-chain ca_crl.pem"
+    )]
+    Import(ImportArgs),
+    /// Make keys and have their certificates signed
+    #[command(
+        after_help = "Examples:\n  countersign ca generate --certname web01.example.com\n  countersign ca generate --ca-client --certname deploy.example.com"
+    )]
+    Generate(GenerateArgs),
+    /// Forget signed certificates, so that their names may enrol again; they stay valid (offline)
+    #[command(after_help = "Example:\n  countersign ca delete --expired --revoked")]
+    Delete(DeleteArgs),
+    /// Take entries off the CRL (offline)
+    #[command(
+        after_help = "Example:\n  countersign ca prune --remove-entries --certname web01.example.com"
+    )]
+    Prune(PruneArgs),
 }
 
 /// Names, or all of them.
@@ -295,19 +333,6 @@ fn only_off(text: &str) -> Result<Listen, ValueFault> {
     } else {
         Err(ValueFault::Metrics)
     }
-}
-
-/// As `puppetserver ca` reads it: a number without a unit counts seconds.
-fn ttl(text: &str) -> Result<u64, String> {
-    let with_unit = if text.bytes().all(|b| b.is_ascii_digit()) {
-        format!("{text}s")
-    } else {
-        text.to_owned()
-    };
-    with_unit
-        .parse()
-        .map(Span::as_seconds)
-        .map_err(|fault| fault.to_string())
 }
 
 #[cfg(test)]
@@ -371,15 +396,6 @@ mod tests {
             command.get_subcommands().for_each(check);
         }
         check(&Cli::command());
-    }
-
-    #[test]
-    fn lifetimes_of_puppet_may_lack_a_unit() {
-        assert_eq!(
-            (ttl("3600"), ttl("1h"), ttl("1d")),
-            (Ok(3600), Ok(3600), Ok(86_400))
-        );
-        assert!(ttl("soon").is_err() && ttl("").is_err());
     }
 
     #[test]

@@ -11,6 +11,7 @@ use countersign_pki::AltName;
 use crate::cli::ServeArgs;
 use crate::config::{Autosign, Config, Listen, Verification, nearest};
 use crate::data_folder::DataFolder;
+use crate::first_start;
 use crate::signers;
 
 /// Everything that `serve` needs to know.
@@ -54,10 +55,12 @@ impl Settings {
             None => Config::default(),
         };
         overrule(&mut config, args);
-        if config.hostnames.is_empty() {
-            config.hostnames = vec![machine_name()];
-        }
         let folder = DataFolder::new(config.data.clone());
+        if config.hostnames.is_empty() {
+            // The names that it had, be it by a flag once or by `ca setup`: agents know the server by them.
+            config.hostnames =
+                first_start::names_on_certificate(&folder).unwrap_or_else(|| vec![machine_name()]);
+        }
         if config.puppet.autosign == Autosign::DefaultFile {
             let path = std::path::absolute(folder.autosign_file())
                 .context("the working directory cannot be found")?;

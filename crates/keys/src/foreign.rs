@@ -75,14 +75,8 @@ mod tests {
         std::fs::set_permissions(&theirs, std::fs::Permissions::from_mode(0o644)).unwrap();
         let key = ForeignKey::read(&theirs).unwrap();
         key.write_new(&ours).unwrap();
-        assert_eq!(
-            ours.metadata().unwrap().permissions().mode() & 0o777,
-            0o600
-        );
-        assert_eq!(
-            ForeignKey::read(&ours).unwrap().spki_der(),
-            key.spki_der()
-        );
+        assert_eq!(ours.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(ForeignKey::read(&ours).unwrap().spki_der(), key.spki_der());
         assert!(key.write_new(&ours).is_err(), "nothing is overwritten");
         assert!(ForeignKey::read(&folder.path().join("gone")).is_err());
     }

@@ -24,6 +24,4 @@ pub use file_keys::{FileKeys, GenerateFault, LoadFault};
 pub use foreign::ForeignKey;
 pub use leaf::{LeafKey, RequestFault};
 pub use private_key::{KeySpec, PrivateKeyFault};
-pub use root::{
-    RootCertificate, RootFault, create_empty_crl, create_intermediate, create_issuer,
-};
+pub use root::{RootCertificate, RootFault, create_empty_crl, create_intermediate, create_issuer};
