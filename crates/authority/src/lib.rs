@@ -32,6 +32,7 @@ mod revocation;
 mod signer;
 mod signing;
 mod submission;
+mod unlisting;
 
 pub use acts::{Act, OnUnsignable};
 pub use ancestors::AncestorCrlFault;

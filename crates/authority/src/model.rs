@@ -370,7 +370,7 @@ pub struct AuditEntry {
     /// Who.
     pub actor: Requester,
     /// What was done, one word: `request`, `approve`, `deny`, `issue`, `void`, `fail`, `renew`,
-    /// `revoke`, `clean`, `delete`, `crl`, `import`, `collect`, `restore`.
+    /// `revoke`, `unlist`, `clean`, `delete`, `crl`, `import`, `collect`, `restore`.
     pub action: Cow<'static, str>,
     /// To what: door/key or issuer/serial.
     pub subject: String,

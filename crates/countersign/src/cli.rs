@@ -1,5 +1,7 @@
 //! The command line.
 
+mod verbs;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -7,6 +9,11 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::{Autosign, Config, Listen, Span, StoreKind, ValueFault};
 use crate::data_folder::DataFolder;
+
+pub(crate) use verbs::{
+    CaServer, DeleteArgs, GenerateArgs, ImportArgs, OfflineArgs, PruneArgs, ServerNameArgs,
+    SetupArgs, Ttl,
+};
 
 /// One authority that decides, signs and accounts for every certificate request a fleet makes.
 #[derive(Debug, Parser)]
@@ -30,6 +37,9 @@ pub(crate) enum Command {
     },
     /// The verbs, output and exit codes of `puppetserver ca`
     Ca {
+        /// Say more on standard error
+        #[arg(long, global = true)]
+        verbose: bool,
         #[command(subcommand)]
         command: CaCommand,
     },
@@ -39,7 +49,7 @@ pub(crate) enum Command {
     Restore(RestoreArgs),
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(
     after_help = "Example:\n  countersign serve --data ./ca --listen 0.0.0.0:8140 --hostname ca.example.com"
 )]
@@ -104,7 +114,7 @@ pub(crate) struct RestoreArgs {
 }
 
 /// Where the authority keeps its files.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct DataArg {
     /// Data directory [default: ./countersign-data]
     #[arg(long = "data", value_name = "DIR", env = "COUNTERSIGN_DATA")]
@@ -112,6 +122,11 @@ pub(crate) struct DataArg {
 }
 
 impl DataArg {
+    /// A directory that was found by other means.
+    pub(crate) fn of(dir: PathBuf) -> Self {
+        Self { dir: Some(dir) }
+    }
+
     /// The directory that was named; an empty variable names none.
     pub(crate) fn dir(&self) -> Option<&PathBuf> {
         self.dir.as_ref().filter(|dir| !dir.as_os_str().is_empty())
@@ -125,7 +140,7 @@ impl DataArg {
 }
 
 /// How a command finds the running server.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ServerArgs {
     #[command(flatten)]
     pub(crate) data: DataArg,
@@ -265,7 +280,7 @@ pub(crate) enum CaCommand {
         #[arg(long, value_enum, default_value_t = ListFormat::Text)]
         format: ListFormat,
         #[command(flatten)]
-        server: ServerArgs,
+        server: CaServer,
     },
     /// Sign certificate requests
     #[command(
@@ -275,10 +290,10 @@ pub(crate) enum CaCommand {
         #[command(flatten)]
         which: Which,
         /// How long the certificates shall live: a number with s, m, h, d or y
-        #[arg(long, value_name = "TTL", value_parser = ttl)]
-        ttl: Option<u64>,
+        #[arg(long, value_name = "TTL")]
+        ttl: Option<Ttl>,
         #[command(flatten)]
-        server: ServerArgs,
+        server: CaServer,
     },
     /// Revoke certificates
     #[command(after_help = "Example:\n  countersign ca revoke --certname web01.example.com")]
@@ -292,13 +307,8 @@ pub(crate) enum CaCommand {
         )]
         certname: Vec<String>,
         #[command(flatten)]
-        server: ServerArgs,
+        server: CaServer,
     },
-    /// Take over the authority of a Puppet Server: key, chain, CRLs, serial, inventory, certificates and requests
-    #[command(
-        after_help = "Example:\n  countersign ca import --cadir /etc/puppetlabs/puppetserver/ca --data /var/lib/countersign"
-    )]
-    Import(ImportArgs),
     /// Write the authority as a directory that Puppet Server starts on; the server must be stopped
     #[command(
         after_help = "Example:\n  countersign ca export --cadir ./puppetserver-ca --data /var/lib/countersign"
@@ -316,18 +326,31 @@ pub(crate) enum CaCommand {
         )]
         certname: Vec<String>,
         #[command(flatten)]
-        server: ServerArgs,
+        server: CaServer,
     },
-}
-
-/// What is taken over, and where to.
-#[derive(Debug, Args)]
-pub(crate) struct ImportArgs {
-    /// The CA directory of a Puppet Server, which must be stopped; nothing in it is changed
-    #[arg(long, value_name = "DIR")]
-    pub(crate) cadir: PathBuf,
-    #[command(flatten)]
-    pub(crate) data: DataArg,
+    /// Create a root and an intermediate CA, the server's certificate and the administrator's credentials (offline)
+    #[command(
+        after_help = "Example:\n  countersign ca setup --certname ca.example.com --subject-alt-names puppet,puppet.example.com"
+    )]
+    Setup(SetupArgs),
+    /// Take an existing CA over: a Puppet Server's directory, or key, certificates and CRLs (offline)
+    #[command(
+        after_help = "Examples:\n  countersign ca import --cadir /etc/puppetlabs/puppetserver/ca\n  countersign ca import --private-key ca_key.pem --cert-bundle ca_crt.pem --crl-chain ca_crl.pem"
+    )]
+    Import(ImportArgs),
+    /// Make keys and have their certificates signed
+    #[command(
+        after_help = "Examples:\n  countersign ca generate --certname web01.example.com\n  countersign ca generate --ca-client --certname deploy.example.com"
+    )]
+    Generate(GenerateArgs),
+    /// Forget signed certificates, so that their names may enrol again; they stay valid (offline)
+    #[command(after_help = "Example:\n  countersign ca delete --expired --revoked")]
+    Delete(DeleteArgs),
+    /// Take entries off the CRL (offline)
+    #[command(
+        after_help = "Example:\n  countersign ca prune --remove-entries --certname web01.example.com"
+    )]
+    Prune(PruneArgs),
 }
 
 /// Where an authority is written to.
@@ -366,19 +389,6 @@ fn only_off(text: &str) -> Result<Listen, ValueFault> {
     } else {
         Err(ValueFault::Metrics)
     }
-}
-
-/// As `puppetserver ca` reads it: a number without a unit counts seconds.
-fn ttl(text: &str) -> Result<u64, String> {
-    let with_unit = if text.bytes().all(|b| b.is_ascii_digit()) {
-        format!("{text}s")
-    } else {
-        text.to_owned()
-    };
-    with_unit
-        .parse()
-        .map(Span::as_seconds)
-        .map_err(|fault| fault.to_string())
 }
 
 #[cfg(test)]
@@ -442,15 +452,6 @@ mod tests {
             command.get_subcommands().for_each(check);
         }
         check(&Cli::command());
-    }
-
-    #[test]
-    fn lifetimes_of_puppet_may_lack_a_unit() {
-        assert_eq!(
-            (ttl("3600"), ttl("1h"), ttl("1d")),
-            (Ok(3600), Ok(3600), Ok(86_400))
-        );
-        assert!(ttl("soon").is_err() && ttl("").is_err());
     }
 
     #[test]

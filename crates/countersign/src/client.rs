@@ -97,9 +97,28 @@ impl Client {
         path: &str,
         body: Option<&Value>,
     ) -> Result<Reply> {
+        let content = match body {
+            Some(value) => Some(("application/json", Bytes::from(serde_json::to_vec(value)?))),
+            None => None,
+        };
+        self.send(method, path, content).await
+    }
+
+    /// Sends text, as agents do.
+    pub(crate) async fn put_text(&mut self, path: &str, text: String) -> Result<Reply> {
+        let content = Some(("text/plain", Bytes::from(text)));
+        self.send(Method::PUT, path, content).await
+    }
+
+    async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        content: Option<(&'static str, Bytes)>,
+    ) -> Result<Reply> {
         let url = self.url.clone();
         let what = || format!("{method} {path} at {url}");
-        let exchange = tokio::time::timeout(DEADLINE, self.exchange(&method, path, body));
+        let exchange = tokio::time::timeout(DEADLINE, self.exchange(&method, path, content));
         exchange
             .await
             .with_context(|| format!("the server at {url} does not answer"))?
@@ -110,7 +129,7 @@ impl Client {
         &mut self,
         method: &Method,
         path: &str,
-        body: Option<&Value>,
+        content: Option<(&'static str, Bytes)>,
     ) -> Result<Reply> {
         let mut connection = match self.connection.take() {
             Some(mut open) => match open.ready().await {
@@ -127,10 +146,10 @@ impl Client {
                 self.url.authority().map_or("", |a| a.as_str()),
             )
             .header(header::ACCEPT, "application/json, text/plain");
-        let content = match body {
-            Some(value) => {
-                request = request.header(header::CONTENT_TYPE, "application/json");
-                Bytes::from(serde_json::to_vec(value)?)
+        let content = match content {
+            Some((kind, bytes)) => {
+                request = request.header(header::CONTENT_TYPE, kind);
+                bytes
             }
             None => Bytes::new(),
         };

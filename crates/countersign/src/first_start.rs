@@ -377,35 +377,81 @@ impl OwnCertificate<'_> {
         let der = key
             .request(self.name, self.organizations, &self.alt_names)
             .with_context(what)?;
-        let submission = Submission {
-            door: Door::LOCAL,
-            key: self.request.to_owned(),
-            csr: CheckedCsr::check(&der, &CsrLimits::STANDARD).with_context(what)?,
+        let request = LocalRequest {
+            key: self.request,
             signer: self.signer.clone(),
-            requester: Requester::authority(),
-            wishes: Wishes {
-                usages: self.usages.iter().map(ToString::to_string).collect(),
-                expiration_seconds: self.lifetime.map(Span::as_seconds),
-            },
-            retained: false,
-            attachment: Vec::new(),
-            decision: Some(PersonDecision {
-                verdict: PersonVerdict::Approve,
-                actor: Requester::authority(),
-                at: authority.now(),
-                reason: "own certificate, made at start".to_owned(),
-            }),
+            usages: self.usages,
+            lifetime: self.lifetime.map(Span::as_seconds),
+            reason: "own certificate, made at start",
         };
-        let submitted = authority.submit(submission).await.with_context(what)?;
-        if let Some(fault) = submitted.unsignable {
-            bail!("cannot issue {}: {fault}", self.certificate_file.display());
-        }
-        let issued = submitted
-            .issued
-            .ok_or_else(|| anyhow!("{}: it was not signed", what()))?;
-        info!(file = %self.certificate_file.display(), serial = %issued.intent().serial, "certificate issued");
-        Ok(issued.der().to_vec())
+        issue(authority, &der, request).await.with_context(what)
     }
+}
+
+/// A request of the authority's own machine, which is approved as it arrives.
+pub(crate) struct LocalRequest<'a> {
+    /// Its name at the local door; for Puppet's signers the common name.
+    pub(crate) key: &'a str,
+    pub(crate) signer: SignerName,
+    pub(crate) usages: &'a [&'a str],
+    pub(crate) lifetime: Option<u64>,
+    /// For the record.
+    pub(crate) reason: &'a str,
+}
+
+/// Has a certificate signed through the engine, by the decision of the authority itself.
+pub(crate) async fn issue(
+    authority: &Authority,
+    csr_der: &[u8],
+    request: LocalRequest<'_>,
+) -> Result<Vec<u8>> {
+    let submission = Submission {
+        door: Door::LOCAL,
+        key: request.key.to_owned(),
+        csr: CheckedCsr::check(csr_der, &CsrLimits::STANDARD)?,
+        signer: request.signer,
+        requester: Requester::authority(),
+        wishes: Wishes {
+            usages: request.usages.iter().map(ToString::to_string).collect(),
+            expiration_seconds: request.lifetime,
+        },
+        retained: false,
+        attachment: Vec::new(),
+        decision: Some(PersonDecision {
+            verdict: PersonVerdict::Approve,
+            actor: Requester::authority(),
+            at: authority.now(),
+            reason: request.reason.to_owned(),
+        }),
+    };
+    let submitted = authority.submit(submission).await?;
+    if let Some(fault) = submitted.unsignable {
+        bail!("{fault}");
+    }
+    let issued = submitted
+        .issued
+        .ok_or_else(|| anyhow!("it was not signed"))?;
+    info!(name = request.key, serial = %issued.intent().serial, "certificate issued");
+    Ok(issued.der().to_vec())
+}
+
+/// The names on the certificate that the Puppet listener has, the certname first; loopback names, which it always has,
+/// are left out.
+pub(crate) fn names_on_certificate(folder: &DataFolder) -> Option<Vec<String>> {
+    let text = fs::read(folder.tls("puppet.pem")).ok()?;
+    let block = pem::decode_first(&text, &pem::PemLimits::BUNDLE).ok()??;
+    let certificate = Certificate::parse(&block.der).ok()?;
+    let certname = certificate.subject().first_common_name()?.to_owned();
+    let others = certificate
+        .alt_names()
+        .iter()
+        .filter_map(|name| match name {
+            AltName::Dns(name) if *name != certname && name != "localhost" => Some(name.clone()),
+            AltName::Ip(address) if !address.is_loopback() => Some(address.to_string()),
+            _ => None,
+        });
+    let others: Vec<String> = others.collect();
+    Some([vec![certname], others].concat())
 }
 
 /// What a server sends beside its own certificate: the chain without its root, which clients have.

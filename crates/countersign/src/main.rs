@@ -11,6 +11,7 @@ mod config;
 mod data_folder;
 mod first_start;
 mod issuer_keys;
+mod offline;
 mod output;
 mod progress;
 mod serve;
@@ -76,7 +77,15 @@ fn run(command: Command) -> Result<u8> {
             block_on(serve::run(settings)).map(|()| 0)
         }
         Command::Csr { command } => block_on(commands::csr::run(command)).map(|()| 0),
-        Command::Ca { command } => block_on(commands::ca::run(command)),
+        Command::Ca { verbose, command } => {
+            if verbose {
+                serve::start_logging(&config::Log {
+                    level: "debug".to_owned(),
+                    ..config::Log::default()
+                })?;
+            }
+            block_on(commands::ca::run(command))
+        }
         Command::Backup(args) => commands::backup::run(&args).map(|()| 0),
         Command::Restore(args) => commands::restore::run(&args).map(|()| 0),
     }

@@ -151,7 +151,10 @@ impl Service {
     }
 }
 
-async fn start_authority(settings: &Settings, store: Arc<dyn Store>) -> Result<Authority> {
+pub(crate) async fn start_authority(
+    settings: &Settings,
+    store: Arc<dyn Store>,
+) -> Result<Authority> {
     let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
     let prepared = Issuers::prepare(settings, &*store, &*clock, &*entropy).await?;
     let config = AuthorityConfig {
@@ -416,7 +419,7 @@ Use the Kubernetes API:
     text
 }
 
-fn start_logging(log: &Log) -> Result<()> {
+pub(crate) fn start_logging(log: &Log) -> Result<()> {
     let level = std::env::var(EnvFilter::DEFAULT_ENV)
         .ok()
         .filter(|level| !level.is_empty());

@@ -14,6 +14,7 @@ use crate::config::{
     Autosign, Config, KeyKind, Listen, Remarks, SerialKind, Verification, nearest,
 };
 use crate::data_folder::DataFolder;
+use crate::first_start;
 use crate::signers;
 
 /// Everything that `serve` needs to know.
@@ -62,10 +63,12 @@ impl Settings {
         let remarks = config.take_over_puppet_settings()?;
         overrule(&mut config, args);
         check(&config)?;
-        if config.hostnames.is_empty() {
-            config.hostnames = vec![machine_name()];
-        }
         let folder = DataFolder::new(config.data.clone());
+        if config.hostnames.is_empty() {
+            // The names that it had, be it by a flag once or by `ca setup`: agents know the server by them.
+            config.hostnames =
+                first_start::names_on_certificate(&folder).unwrap_or_else(|| vec![machine_name()]);
+        }
         if config.puppet.autosign == Autosign::DefaultFile {
             let path = std::path::absolute(folder.autosign_file())
                 .context("the working directory cannot be found")?;

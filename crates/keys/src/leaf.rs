@@ -17,7 +17,15 @@ impl LeafKey {
     /// # Errors
     /// If the library makes none.
     pub fn generate() -> Result<Self, PrivateKeyFault> {
-        PrivateKey::generate(KeySpec::P256).map(Self)
+        Self::generate_kind(KeySpec::P256)
+    }
+
+    /// A fresh key of a kind. RSA takes seconds.
+    ///
+    /// # Errors
+    /// If the library makes none.
+    pub fn generate_kind(kind: KeySpec) -> Result<Self, PrivateKeyFault> {
+        PrivateKey::generate(kind).map(Self)
     }
 
     /// The key as PKCS#8 text.

@@ -11,7 +11,7 @@ use countersign_pki::{Certificate, Crl, Serial, UnixTime, pem};
 use super::chain::Chain;
 use super::source::read_bounded;
 use super::{INVENTORY, Problems, Row, SIGNED};
-use crate::progress;
+use crate::progress::Progress;
 
 /// One certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,11 +111,11 @@ impl Holdings {
 
     fn read_signed(&mut self, folder: &Path, chain: &Chain, problems: &mut Problems) -> Result<()> {
         let files = pem_files(folder)?;
-        let bar = progress::bar(files.len(), "reading certificates");
+        let bar = Progress::of(files.len(), "reading certificates");
         let mut foreign = 0_usize;
         let mut misnamed = Vec::new();
         for (name, file) in &files {
-            bar.inc(1);
+            bar.step();
             let certificate = match read_certificate(file) {
                 Ok(certificate) => certificate,
                 Err(error) => {
@@ -139,7 +139,7 @@ impl Holdings {
         for (name, file, certificate) in misnamed {
             self.add_file(name, file, &certificate, problems);
         }
-        bar.finish_and_clear();
+        drop(bar);
         if foreign > 0 && foreign == files.len() {
             bail!(
                 "none of the certificates in {} is signed by the CA in {}: the directory is mixed up of two authorities",

@@ -1,4 +1,17 @@
-//! `countersign ca`: what `puppetserver ca` does, with its output and its exit codes, over the Puppet API.
+//! `countersign ca`: what `puppetserver ca` does, with its output and its exit codes, over the Puppet API; or on the
+//! files of a stopped server, where the original does so.
+
+mod bundle;
+mod delete;
+mod export;
+mod generate;
+mod import;
+mod place;
+mod prune;
+mod puppet_conf;
+mod refusal;
+mod setup;
+mod takeover;
 
 use std::collections::BTreeMap;
 
@@ -9,13 +22,27 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::{ca_export, ca_import};
-use crate::cli::{CaCommand, ListFormat};
+use crate::cli::{CaCommand, ListFormat, Ttl};
 use crate::client::{Client, Reply, path_segment};
 use crate::output::{self, complain, inert_json};
+use crate::progress::Progress;
+
+use place::client;
+pub(crate) use refusal::Refusal;
 
 /// Carries a command out and answers with its exit code.
 pub(crate) async fn run(command: CaCommand) -> Result<u8> {
+    match carry_out(command).await {
+        Ok(code) => Ok(code),
+        Err(error) => {
+            let refusal: Refusal = error.downcast()?;
+            refusal.print();
+            Ok(FAILED)
+        }
+    }
+}
+
+async fn carry_out(command: CaCommand) -> Result<u8> {
     match command {
         CaCommand::List {
             all,
@@ -23,7 +50,7 @@ pub(crate) async fn run(command: CaCommand) -> Result<u8> {
             format,
             server,
         } => {
-            let mut client = Client::new(&server)?;
+            let mut client = client(&server)?;
             let choice = match (all, certname) {
                 (true, _) => Choice::All,
                 (false, names) if names.is_empty() => Choice::Requested,
@@ -32,19 +59,21 @@ pub(crate) async fn run(command: CaCommand) -> Result<u8> {
             list(&mut client, &choice, format).await
         }
         CaCommand::Sign { which, ttl, server } => {
-            let mut client = Client::new(&server)?;
+            let mut client = client(&server)?;
             let names = (!which.all).then_some(which.certname);
             match ttl {
                 None if signs_in_bulk(&mut client).await? => sign_in_bulk(&mut client, names).await,
-                ttl => sign_one_by_one(&mut client, names, ttl).await,
+                ttl => sign_one_by_one(&mut client, names, ttl.as_ref()).await,
             }
         }
-        CaCommand::Revoke { certname, server } => {
-            revoke(&mut Client::new(&server)?, &certname).await
-        }
-        CaCommand::Import(args) => ca_import::run(&args).await,
-        CaCommand::Export(args) => ca_export::run(&args).await,
-        CaCommand::Clean { certname, server } => clean(&mut Client::new(&server)?, &certname).await,
+        CaCommand::Revoke { certname, server } => revoke(&mut client(&server)?, &certname).await,
+        CaCommand::Clean { certname, server } => clean(&mut client(&server)?, &certname).await,
+        CaCommand::Setup(args) => setup::run(&args).await,
+        CaCommand::Import(args) => import::run(&args).await,
+        CaCommand::Export(args) => export::run(&args).await,
+        CaCommand::Generate(args) => generate::run(&args).await,
+        CaCommand::Delete(args) => delete::run(&args).await,
+        CaCommand::Prune(args) => prune::run(&args).await,
     }
 }
 
@@ -266,9 +295,11 @@ async fn sign_in_bulk(client: &mut Client, names: Option<Vec<String>>) -> Result
         Some(names) => ("sign", json!({"certnames": names}), "certificate requests"),
         None => ("sign/all", json!({}), "all certificate requests"),
     };
+    let waiting = Progress::waiting("Signing");
     let reply = client
         .call(Method::POST, &format!("{PREFIX}/{path}"), Some(&body))
         .await?;
+    drop(waiting);
     if reply.status != StatusCode::OK {
         complain_of(
             &reply,
@@ -313,7 +344,7 @@ async fn sign_in_bulk(client: &mut Client, names: Option<Vec<String>>) -> Result
 async fn sign_one_by_one(
     client: &mut Client,
     names: Option<Vec<String>>,
-    ttl: Option<u64>,
+    ttl: Option<&Ttl>,
 ) -> Result<u8> {
     let names = match names {
         Some(names) => names,
@@ -335,120 +366,154 @@ async fn sign_one_by_one(
         complain("Error:\n    No waiting certificate requests to sign");
         return Ok(NOTHING_TO_DO);
     }
-    let body = match ttl {
-        Some(seconds) => json!({"desired_state": "signed", "cert_ttl": seconds}),
-        None => json!({"desired_state": "signed"}),
-    };
+    let body = sign_body(ttl);
+    let progress = Progress::of(names.len(), "Signing");
     let mut code = OK;
     for name in &names {
         let reply = put_status(client, name, &body).await?;
-        let name = terminal_safe(name);
-        match reply.status {
-            StatusCode::NO_CONTENT => output::line(&format!(
-                "Successfully signed certificate request for {name}"
-            ))?,
-            StatusCode::NOT_FOUND => {
-                complain(&format!(
-                    "Error:\n    Could not find certificate request for {name}"
-                ));
-                code = FAILED;
-            }
-            _ => {
-                let sentence = format!(
-                    "Error:\n    When attempting to sign certificate request '{name}', received"
-                );
-                complain_of(&reply, &sentence);
-                code = FAILED;
-            }
+        if !progress.aside(|| report_signed(name, &reply))? {
+            code = FAILED;
         }
+        progress.step();
     }
     Ok(code)
 }
 
+fn sign_body(ttl: Option<&Ttl>) -> Value {
+    match ttl {
+        Some(ttl) => json!({"desired_state": "signed", "cert_ttl": ttl.seconds}),
+        None => json!({"desired_state": "signed"}),
+    }
+}
+
+/// Says how signing one went, and whether it was signed.
+fn report_signed(name: &str, reply: &Reply) -> Result<bool> {
+    let name = terminal_safe(name);
+    match reply.status {
+        StatusCode::NO_CONTENT => output::line(&format!(
+            "Successfully signed certificate request for {name}"
+        ))?,
+        StatusCode::NOT_FOUND => complain(&format!(
+            "Error:\n    Could not find certificate request for {name}"
+        )),
+        _ => {
+            let sentence = format!(
+                "Error:\n    When attempting to sign certificate request '{name}', received"
+            );
+            complain_of(reply, &sentence);
+        }
+    }
+    Ok(reply.status == StatusCode::NO_CONTENT)
+}
+
+/// How an act on one name went.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Done,
+    /// There was only a request, which cannot be revoked.
+    Inapplicable,
+    Failed,
+}
+
 async fn revoke(client: &mut Client, names: &[String]) -> Result<u8> {
-    let (mut failed, mut inapplicable) = (false, false);
+    let progress = Progress::of(names.len(), "Revoking");
+    let mut outcomes = Vec::new();
     for name in names {
         let reply = put_status(client, name, &json!({"desired_state": "revoked"})).await?;
-        let name = terminal_safe(name);
-        match reply.status {
-            StatusCode::OK | StatusCode::NO_CONTENT => {
-                output::line(&format!("Certificate for {name} has been revoked"))?;
-            }
-            StatusCode::NOT_FOUND => {
-                complain(&format!(
-                    "Error:\n    Could not find certificate for {name}"
-                ));
-                failed = true;
-            }
-            StatusCode::CONFLICT => {
-                complain(&format!(
-                    "Error:\n    Could not revoke unsigned csr for {name}"
-                ));
-                inapplicable = true;
-            }
-            _ => {
-                let sentence = format!(
-                    "Error:\n    When attempting to revoke certificate '{name}', received:"
-                );
-                complain_of(&reply, &sentence);
-                failed = true;
-            }
-        }
+        let outcome = progress.aside(|| report_revoked(&terminal_safe(name), &reply));
+        outcomes.push(outcome?);
+        progress.step();
     }
-    Ok(exit_code(failed, inapplicable))
+    Ok(exit_code(&outcomes))
 }
 
-/// Each name is revoked, then deleted: also one that had only a request, or only a certificate that is not shown any
-/// more. Only if the revocation fails for another reason, the name is left as it is.
+fn report_revoked(name: &str, reply: &Reply) -> Result<Outcome> {
+    match reply.status {
+        StatusCode::OK | StatusCode::NO_CONTENT => {
+            output::line(&format!("Certificate for {name} has been revoked"))?;
+            Ok(Outcome::Done)
+        }
+        StatusCode::NOT_FOUND => {
+            complain(&format!(
+                "Error:\n    Could not find certificate for {name}"
+            ));
+            Ok(Outcome::Failed)
+        }
+        StatusCode::CONFLICT => {
+            complain(&format!(
+                "Error:\n    Could not revoke unsigned csr for {name}"
+            ));
+            Ok(Outcome::Inapplicable)
+        }
+        _ => {
+            complain_of(reply, &not_revoked(name));
+            Ok(Outcome::Failed)
+        }
+    }
+}
+
+fn not_revoked(name: &str) -> String {
+    format!("Error:\n    When attempting to revoke certificate '{name}', received:")
+}
+
 async fn clean(client: &mut Client, names: &[String]) -> Result<u8> {
-    let (mut failed, mut inapplicable) = (false, false);
+    let progress = Progress::of(names.len(), "Cleaning");
+    let mut outcomes = Vec::new();
     for name in names {
-        let revoked = put_status(client, name, &json!({"desired_state": "revoked"})).await?;
-        let shown = terminal_safe(name);
-        match revoked.status {
-            StatusCode::OK | StatusCode::NO_CONTENT => {
-                output::line(&format!("Certificate for {shown} has been revoked"))?;
-            }
-            StatusCode::NOT_FOUND | StatusCode::CONFLICT => {}
-            _ => {
-                let sentence = format!(
-                    "Error:\n    When attempting to revoke certificate '{shown}', received:"
-                );
-                complain_of(&revoked, &sentence);
-                failed = true;
-                continue;
-            }
-        }
-        let path = format!("{PREFIX}/certificate_status/{}", path_segment(name));
-        let deleted = client.call(Method::DELETE, &path, None).await?;
-        match deleted.status {
-            StatusCode::OK | StatusCode::NO_CONTENT => {
-                output::line(&format!("Cleaned files related to {shown}"))?;
-                inapplicable |= revoked.status == StatusCode::CONFLICT;
-            }
-            StatusCode::NOT_FOUND => {
-                complain(&format!(
-                    "Error:\n    Could not find files to clean for {shown}"
-                ));
-                failed = true;
-            }
-            _ => {
-                let sentence = format!(
-                    "Error:\n    When attempting to clean certificate '{shown}', received:"
-                );
-                complain_of(&deleted, &sentence);
-                failed = true;
-            }
-        }
+        outcomes.push(clean_one(client, name, &progress).await?);
+        progress.step();
     }
-    Ok(exit_code(failed, inapplicable))
+    Ok(exit_code(&outcomes))
 }
 
-fn exit_code(failed: bool, inapplicable: bool) -> u8 {
-    match (failed, inapplicable) {
-        (true, _) => FAILED,
-        (false, true) => NOTHING_TO_DO,
-        (false, false) => OK,
+/// A name is revoked, then deleted: also one that had only a request, or only a certificate that is not shown any
+/// more. Only if the revocation fails for another reason, the name is left as it is.
+async fn clean_one(client: &mut Client, name: &str, progress: &Progress) -> Result<Outcome> {
+    let revoked = put_status(client, name, &json!({"desired_state": "revoked"})).await?;
+    let shown = terminal_safe(name);
+    match revoked.status {
+        StatusCode::OK | StatusCode::NO_CONTENT => {
+            let line = format!("Certificate for {shown} has been revoked");
+            progress.aside(|| output::line(&line))?;
+        }
+        StatusCode::NOT_FOUND | StatusCode::CONFLICT => {}
+        _ => {
+            progress.aside(|| complain_of(&revoked, &not_revoked(&shown)));
+            return Ok(Outcome::Failed);
+        }
+    }
+    let path = format!("{PREFIX}/certificate_status/{}", path_segment(name));
+    let deleted = client.call(Method::DELETE, &path, None).await?;
+    progress.aside(|| match deleted.status {
+        StatusCode::OK | StatusCode::NO_CONTENT => {
+            output::line(&format!("Cleaned files related to {shown}"))?;
+            Ok(match revoked.status {
+                StatusCode::CONFLICT => Outcome::Inapplicable,
+                _ => Outcome::Done,
+            })
+        }
+        StatusCode::NOT_FOUND => {
+            complain(&format!(
+                "Error:\n    Could not find files to clean for {shown}"
+            ));
+            Ok(Outcome::Failed)
+        }
+        _ => {
+            let sentence =
+                format!("Error:\n    When attempting to clean certificate '{shown}', received:");
+            complain_of(&deleted, &sentence);
+            Ok(Outcome::Failed)
+        }
+    })
+}
+
+fn exit_code(outcomes: &[Outcome]) -> u8 {
+    if outcomes.contains(&Outcome::Failed) {
+        FAILED
+    } else if outcomes.contains(&Outcome::Inapplicable) {
+        NOTHING_TO_DO
+    } else {
+        OK
     }
 }
 

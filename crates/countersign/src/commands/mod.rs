@@ -2,7 +2,5 @@
 
 pub(crate) mod backup;
 pub(crate) mod ca;
-pub(crate) mod ca_export;
-pub(crate) mod ca_import;
 pub(crate) mod csr;
 pub(crate) mod restore;

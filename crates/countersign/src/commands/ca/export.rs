@@ -19,7 +19,8 @@ use crate::cadir::{
 use crate::cli::ExportArgs;
 use crate::data_folder::DataFolder;
 use crate::output::{self, Facts, complain};
-use crate::{progress, signers};
+use crate::progress::Progress;
+use crate::signers;
 
 /// Carries the export out.
 pub(crate) async fn run(args: &ExportArgs) -> Result<u8> {
@@ -173,9 +174,9 @@ impl<'a> Export<'a> {
 
     async fn write_inventory(&self, target: &Target, tally: &mut Tally) -> Result<()> {
         let mut inventory = target.inventory()?;
-        let bar = progress::bar(self.length, "writing the inventory");
+        let bar = Progress::of(self.length, "writing the inventory");
         self.each_entry(|entry| {
-            bar.inc(1);
+            bar.step();
             if entry.revoked.is_some() {
                 tally.revoked = tally.revoked.saturating_add(1);
             }
@@ -192,18 +193,18 @@ impl<'a> Export<'a> {
             })
         })
         .await?;
-        bar.finish_and_clear();
+        drop(bar);
         inventory.finish()
     }
 
     async fn write_signed(&self, target: &Target, tally: &mut Tally) -> Result<()> {
-        let bar = progress::bar(self.length, "writing certificates");
+        let bar = Progress::of(self.length, "writing certificates");
         let mut after = None;
         loop {
             let page = self.store.newest_certificates(&self.issuer, after, PAGE);
             let page = page.await?;
             for entry in &page {
-                bar.inc(1);
+                bar.step();
                 let text = pem::encode("CERTIFICATE", &entry.der);
                 match target.write_named(SIGNED, &entry.name, &text) {
                     Ok(()) => tally.certificates = tally.certificates.saturating_add(1),
@@ -213,7 +214,7 @@ impl<'a> Export<'a> {
             let Some(last) = page.last() else { break };
             after = Some(last.name.clone());
         }
-        bar.finish_and_clear();
+        drop(bar);
         Ok(())
     }
 

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
@@ -22,26 +23,25 @@ use countersign_store::SqliteStore;
 use futures_util::StreamExt as _;
 
 use crate::cadir::{CERTIFICATES, Holding, INFRA_INVENTORY, KEY, Problems, Source};
-use crate::cli::ImportArgs;
 use crate::config::Config;
 use crate::data_folder::{DataFolder, Secrecy, create_folder, write};
 use crate::output::{self, Facts, complain};
-use crate::{progress, signers};
+use crate::progress::Progress;
+use crate::signers;
 
 /// Carries the import out.
-pub(crate) async fn run(args: &ImportArgs) -> Result<u8> {
-    let mut source = Source::read(&args.cadir)?;
-    let folder = args.data.folder();
+pub(super) async fn run(cadir: &Path, folder: &DataFolder) -> Result<u8> {
+    let mut source = Source::read(cadir)?;
     folder.create()?;
-    let store: Arc<dyn Store> = Arc::new(claim(&folder)?);
+    let store: Arc<dyn Store> = Arc::new(claim(folder)?);
     let marker = folder.import_marker();
     write(&marker, MARKER.as_bytes(), Secrecy::Public)?;
 
     let import = Import::new(&source)?;
     let mut tally = import.write_ledger(&source, &*store).await?;
     import.write_state(&source, &*store, &tally).await?;
-    write_files(&source, &folder, &import.issuer)?;
-    tally.requests = import.write_requests(&mut source, &folder, store).await?;
+    write_files(&source, folder, &import.issuer)?;
+    tally.requests = import.write_requests(&mut source, folder, store).await?;
     source.ensure_unchanged()?;
     fs::remove_file(&marker)
         .and_then(|()| fs::File::open(folder.root())?.sync_all())
@@ -50,7 +50,7 @@ pub(crate) async fn run(args: &ImportArgs) -> Result<u8> {
     if source.problems.count() > 0 {
         complain(&source.problems.text());
     }
-    output::line(&tally.text(&source, &folder))?;
+    output::line(&tally.text(&source, folder))?;
     Ok(0)
 }
 
@@ -129,7 +129,7 @@ impl Import {
     async fn write_ledger(&self, source: &Source, store: &dyn Store) -> Result<Tally> {
         let mut tally = Tally::default();
         let all = &source.holdings.all;
-        let bar = progress::bar(all.len(), "importing certificates");
+        let bar = Progress::of(all.len(), "importing certificates");
         let mut number = 0_u32;
         for batch in all.chunks(BATCH) {
             let mut writes = Vec::with_capacity(batch.len());
@@ -144,9 +144,9 @@ impl Import {
                 ..Change::default()
             };
             store.commit(change).await?;
-            bar.inc(batch.len() as u64);
+            bar.steps(batch.len());
         }
-        bar.finish_and_clear();
+        drop(bar);
         Ok(tally)
     }
 
@@ -270,7 +270,7 @@ impl Import {
                 Err(error) => source.problems.add(file, format!("left out: {error:#}")),
             }
         }
-        let bar = progress::bar(submissions.len(), "importing requests");
+        let bar = Progress::of(submissions.len(), "importing requests");
         let mut results = futures_util::stream::iter(submissions)
             .map(|(file, submission)| {
                 let authority = authority.clone();
@@ -279,7 +279,7 @@ impl Import {
             .buffer_unordered(AT_ONCE);
         let mut count = 0_usize;
         while let Some((file, result)) = results.next().await {
-            bar.inc(1);
+            bar.step();
             match result {
                 Ok(_) => count = count.saturating_add(1),
                 Err(SubmitFault::Duplicate { duplicate, .. }) => source.problems.add(
@@ -289,7 +289,7 @@ impl Import {
                 Err(fault) => return Err(fault.into()),
             }
         }
-        bar.finish_and_clear();
+        drop(bar);
         Ok(count)
     }
 
@@ -325,7 +325,7 @@ impl Import {
         Ok(Authority::start(config).await?)
     }
 
-    fn submission(&self, name: &str, file: &std::path::Path) -> Result<Submission> {
+    fn submission(&self, name: &str, file: &Path) -> Result<Submission> {
         let text = fs::read(file)?;
         let csr = CheckedCsr::from_pem(&text, &CsrLimits::STANDARD)?;
         let certname = Certname::parse(name)?;

@@ -1,0 +1,152 @@
+//! Where a verb works and with which settings: flags over puppet.conf or Countersign's own file.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use countersign_authority::{IssuerId, Store};
+use countersign_pki::AltName;
+
+use super::puppet_conf::PuppetConf;
+use super::refusal::{self, Refusal};
+use crate::cli::{CaServer, DataArg, OfflineArgs, ServeArgs, ServerArgs, ServerNameArgs};
+use crate::client::Client;
+use crate::settings::Settings;
+use crate::signers;
+
+/// What `--config` named.
+pub(crate) enum Given {
+    Nothing,
+    /// A site's puppet.conf.
+    Puppet(PuppetConf),
+    /// Countersign's own configuration.
+    Own(PathBuf),
+}
+
+impl Given {
+    pub(crate) fn read(config: Option<&Path>) -> Result<Self, Refusal> {
+        let Some(path) = config else {
+            return Ok(Self::Nothing);
+        };
+        refusal::readable(&[path])?;
+        let extension = path.extension().and_then(|text| text.to_str());
+        match extension {
+            Some("yaml" | "yml") => Ok(Self::Own(path.to_owned())),
+            _ => PuppetConf::load(path).map(Self::Puppet),
+        }
+    }
+
+    pub(crate) fn puppet(&self) -> Option<&PuppetConf> {
+        match self {
+            Self::Puppet(conf) => Some(conf),
+            Self::Nothing | Self::Own(_) => None,
+        }
+    }
+
+    fn own(&self) -> Option<&PathBuf> {
+        match self {
+            Self::Own(path) => Some(path),
+            Self::Nothing | Self::Puppet(_) => None,
+        }
+    }
+}
+
+/// The settings of a stopped server; `hostnames` overrule those of the configuration.
+pub(crate) fn settings(data: &DataArg, given: &Given, hostnames: Vec<String>) -> Result<Settings> {
+    Settings::new(&ServeArgs {
+        config: given.own().cloned(),
+        data: data.clone(),
+        hostname: hostnames,
+        ..ServeArgs::default()
+    })
+}
+
+/// The settings with the names that the server's certificate shall have.
+pub(crate) fn named_settings(
+    place: &OfflineArgs,
+    given: &Given,
+    names: &ServerNameArgs,
+) -> Result<Settings> {
+    let configured = settings(&place.data, given, Vec::new())?.config.hostnames;
+    let mut configured = configured.into_iter();
+    let first = configured.next();
+    let (from_conf, alt_from_conf) = match given.puppet() {
+        Some(conf) => (conf.certname()?, conf.alt_names()?),
+        None => (None, Vec::new()),
+    };
+    let certname = Some(names.certname.clone()).filter(|name| !name.is_empty());
+    let mut all: Vec<String> = certname.or(from_conf).or(first).into_iter().collect();
+    let rest: Vec<String> = configured.collect();
+    let further = [&names.subject_alt_names, &alt_from_conf, &rest];
+    match further.into_iter().find(|names| !names.is_empty()) {
+        Some(names) => all.extend(names.iter().map(|name| plain(name).to_owned())),
+        // As the original: agents look for a host called puppet unless they are told otherwise.
+        None => all.push("puppet".to_owned()),
+    }
+    settings(&place.data, given, all)
+}
+
+/// The running server: the one that flags name, else that of a puppet.conf, else that of the data directory.
+pub(crate) fn client(args: &CaServer) -> Result<Client> {
+    let given = Given::read(args.config.as_deref())?;
+    client_of(args, &given)
+}
+
+pub(crate) fn client_of(args: &CaServer, given: &Given) -> Result<Client> {
+    let is_named = args.server.server.is_some() || args.server.data.dir().is_some();
+    match given {
+        Given::Puppet(conf) if !is_named => Client::new(&conf.server()?),
+        Given::Own(_) if !is_named => {
+            let root = settings(&args.server.data, given, Vec::new())?.config.data;
+            Client::new(&ServerArgs {
+                data: DataArg::of(root),
+                ..ServerArgs::default()
+            })
+        }
+        Given::Nothing | Given::Puppet(_) | Given::Own(_) => Client::new(&args.server),
+    }
+}
+
+/// A name as a certificate carries it: `DNS:x`, `IP:y`, or a DNS name without a prefix.
+pub(crate) fn alt_name(text: &str) -> Result<AltName, Refusal> {
+    match text.trim().strip_prefix("IP:") {
+        Some(address) => address
+            .parse()
+            .map(AltName::Ip)
+            .map_err(|_| Refusal::error(format!("{text} is not an IP address"))),
+        None => Ok(AltName::Dns(plain(text).to_owned())),
+    }
+}
+
+fn plain(name: &str) -> &str {
+    let name = name.trim();
+    let named = name.strip_prefix("DNS:").or(name.strip_prefix("IP:"));
+    named.unwrap_or(name)
+}
+
+/// Refuses to make a CA where there is one: its files, or what it signed.
+pub(crate) fn refuse_existing(files: &[PathBuf]) -> Result<(), Refusal> {
+    let mut errors = refusal::existing(files);
+    if errors.is_empty() {
+        return Ok(());
+    }
+    errors.push(REPLACING.to_owned());
+    Err(Refusal::Errors(errors))
+}
+
+/// The files may be gone while the ledger remembers.
+pub(crate) async fn refuse_used(settings: &Settings, store: &dyn Store) -> Result<()> {
+    let issuer = IssuerId::parse(signers::PUPPET_ISSUER)?;
+    if store.ledger(&issuer, None, 1).await?.is_empty() {
+        return Ok(());
+    }
+    let line = format!(
+        "Existing certificates of issuer {issuer} in '{}'",
+        settings.folder.database().display()
+    );
+    Err(Refusal::Errors(vec![line, REPLACING.to_owned()]).into())
+}
+
+const REPLACING: &str =
+    "If you would really like to replace your CA, please delete the existing files first.
+Note that any certificates that were issued by this CA will become invalid if you
+replace it!";
