@@ -53,6 +53,7 @@ impl Config {
             ca_conf = CaConf::parse(&read(path)?).map_err(in_file(path))?;
             remarks.passed_over(path, &ca_conf.ignored);
             remarks.warn_of(&ca_conf, &puppet_conf, path);
+            remarks.warn_of_infrastructure_crl(&ca_conf, path);
         }
         section.take_over(puppet_conf, ca_conf);
         Ok(remarks)
@@ -61,7 +62,6 @@ impl Config {
 
 impl PuppetSection {
     fn take_over(&mut self, puppet: PuppetConf, ca: CaConf) {
-        self.take_over_infrastructure_crl(&ca);
         let said = std::mem::take(&mut self.said);
         let is_open = |key: &str| !said.contains(key);
         adopt(is_open("autosign"), puppet.autosign, &mut self.autosign);
@@ -94,9 +94,6 @@ impl PuppetSection {
         );
         self.said = said;
     }
-
-    /// `enable-infra-crl` and `infra-nodes-path`, for which the section has no keys yet.
-    fn take_over_infrastructure_crl(&mut self, _ca: &CaConf) {}
 }
 
 fn adopt<T>(is_open: bool, found: Option<T>, setting: &mut T) {
@@ -122,20 +119,28 @@ impl Remarks {
                 "ca-ttl in {shown} wins over ca_ttl in puppet.conf: {span}"
             ));
         }
-        if ca.enable_infra_crl == Some(true) {
-            let nodes = ca.infra_nodes_path.as_deref();
-            let nodes = nodes.map(|nodes| format!(" (for the names in {})", nodes.display()));
-            self.warnings.push(format!(
-                "enable-infra-crl in {shown}{} has no effect: agents get the complete CRL",
-                nodes.unwrap_or_default()
-            ));
-        }
         if let Some((line, who)) = &ca.legacy_access {
             self.warnings.push(format!(
                 "{shown}, line {line}: certificate-status admits {who} without an administrator's certificate; here it \
                  admits nobody: give who needs it a certificate with pp_cli_auth, and remove the section"
             ));
         }
+    }
+}
+
+impl Remarks {
+    /// `enable-infra-crl` and `infra-nodes-path`: there are no settings yet that could take them over.
+    fn warn_of_infrastructure_crl(&mut self, ca: &CaConf, path: &Path) {
+        if ca.enable_infra_crl != Some(true) {
+            return;
+        }
+        let nodes = ca.infra_nodes_path.as_deref();
+        let nodes = nodes.map(|nodes| format!(" (for the names in {})", nodes.display()));
+        self.warnings.push(format!(
+            "enable-infra-crl in {}{} has no effect: agents get the complete CRL",
+            path.display(),
+            nodes.unwrap_or_default()
+        ));
     }
 }
 
