@@ -417,6 +417,23 @@ mod tests {
                 "max_lifetime",
             ),
             ("signers: [{name: a.b/c, lifetime: 1m}]", "10m"),
+            (
+                "puppet: {autosign_executable: {timeout: 0s}}",
+                "between 1s and 5m",
+            ),
+            (
+                "puppet: {autosign_executable: {timeout: 1h}}",
+                "between 1s and 5m",
+            ),
+            (
+                "puppet: {autosign_executable: {environment: {'A=B': c}}}",
+                r#""A=B" cannot be a variable"#,
+            ),
+            ("limits: {csr_bytes: 100}", "between 4096 and 1048576"),
+            (
+                "puppet: {puppet_conf: /nonexistent/puppet.conf}",
+                "/nonexistent/puppet.conf",
+            ),
         ];
         for (file, part) in cases {
             let fault = fault(file);

@@ -328,7 +328,7 @@ fn days_between(from: &str, until: &str) -> i64 {
 }
 
 /// Asks again until it holds, for half a minute.
-fn wait_until(what: &str, holds: impl Fn() -> bool) {
+pub(crate) fn wait_until(what: &str, holds: impl Fn() -> bool) {
     let (_never, pause) = std::sync::mpsc::sync_channel::<()>(0);
     let held = (0..300).any(|_| {
         holds() || {

@@ -165,9 +165,14 @@ impl PuppetDoor {
         }
     }
 
-    async fn duplicate_of(&self, common_name: &str) -> Result<Option<Duplicate>, StoreFault> {
+    /// Whether a name that is known already may ask again.
+    pub(super) fn replaces_waiting(&self) -> bool {
         let signer = self.authority().signer(&self.shared.signer);
-        if signer.is_some_and(|signer| signer.on_waiting == OnWaiting::Replace) {
+        signer.is_some_and(|signer| signer.on_waiting == OnWaiting::Replace)
+    }
+
+    async fn duplicate_of(&self, common_name: &str) -> Result<Option<Duplicate>, StoreFault> {
+        if self.replaces_waiting() {
             return Ok(None);
         }
         // Only names of this form can be taken.

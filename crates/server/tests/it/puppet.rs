@@ -33,6 +33,11 @@ impl Fleet {
     }
 
     async fn with_renewals(setup: Setup, renewals: Renewals) -> Self {
+        Self::behind(setup, |door| door.with_renewals(renewals)).await
+    }
+
+    /// With a door of the test's choice.
+    async fn behind(setup: Setup, furnish: impl FnOnce(PuppetDoor) -> PuppetDoor) -> Self {
         let world = World::start(setup).await;
         let signer = signer_name(PUPPET_AGENT);
         let door = PuppetDoor::new(
@@ -44,7 +49,7 @@ impl Fleet {
         .unwrap();
         let (nobody, admin) = (world.anonymous(), world.puppet_admin().await);
         Self {
-            door: router(door.with_renewals(renewals)),
+            door: router(furnish(door)),
             nobody,
             admin,
             world,

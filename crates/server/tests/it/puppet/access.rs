@@ -2,6 +2,7 @@
 
 use countersign_authority::store::StoreFault;
 use countersign_server::Peer;
+use countersign_server::puppet::RequestsShown::ToAnybody;
 
 use super::{Fleet, V1, agent};
 use crate::world::{PUPPET_ADMIN, PUPPET_AGENT, Setup};
@@ -253,4 +254,41 @@ async fn a_store_that_does_not_answer_is_an_error_and_nobody_learns_which() {
     );
     fleet.world.store.set(None);
     assert_eq!(fleet.enrol(&agent("web01"), "web01").await.status, 200);
+}
+
+/// Where requests are public, everybody sees the same of them, and only of those that hold no secret.
+#[tokio::test]
+async fn public_requests_are_shown_to_anybody_unless_they_may_hold_a_secret() {
+    let public = |door: countersign_server::puppet::PuppetDoor| door.with_requests_shown(ToAnybody);
+    let fleet = Fleet::behind(Setup::STRICT, public).await;
+    fleet.enrol(&agent("plain"), "plain").await;
+    let secret = agent("secret").challenge_password("let-me-in");
+    fleet.enrol(&secret, "secret").await;
+    let callers = callers(&fleet).await;
+    for (line, expected) in [
+        ("GET /puppet-ca/v1/certificate_request/plain", [200; 6]),
+        (
+            "GET /puppet-ca/v1/certificate_request/secret",
+            [404, 404, 404, 404, 404, 200],
+        ),
+        ("GET /puppet-ca/v1/certificate_request/absent", [404; 6]),
+        (
+            "HEAD /puppet-ca/v1/certificate_request/plain",
+            [403, 403, 403, 403, 403, 403],
+        ),
+        (
+            "DELETE /puppet-ca/v1/certificate_request/absent",
+            [403, 403, 403, 403, 403, 404],
+        ),
+        (
+            "GET /puppet-ca/v1/certificate_requests",
+            [403, 403, 403, 403, 403, 404],
+        ),
+    ] {
+        let mut found = Vec::new();
+        for caller in &callers {
+            found.push(fleet.call(caller, line).await.status);
+        }
+        assert_eq!(found, expected, "{line}");
+    }
 }
