@@ -103,6 +103,7 @@ pub fn paths() -> Vec<&'static str> {
     calls.into_iter().chain([openapi::PATH]).collect()
 }
 
+/// The path of each call for administrators, and what answers it.
 fn administrators_calls() -> [(&'static str, MethodRouter<EnrolDoor>); 7] {
     [
         ("/requests", get(requests::list)),
