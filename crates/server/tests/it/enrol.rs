@@ -681,10 +681,11 @@ fn conforms(document: &Value, schema: &Value, value: &Value) -> Result<(), Strin
         }
     }
     for (name, member) in members {
-        let schema = match (&schema["properties"][name], &schema["additionalProperties"]) {
-            (Value::Null, other @ Value::Object(_)) => other,
-            (Value::Null, _) => return Err(format!("{name} is not documented")),
-            (named, _) => named,
+        let named = schema["properties"].get(name);
+        let schema = match (named, &schema["additionalProperties"]) {
+            (Some(named), _) => named,
+            (None, other @ Value::Object(_)) => other,
+            (None, _) => return Err(format!("{name} is not documented")),
         };
         conforms(document, schema, member).map_err(|fault| format!("{name}: {fault}"))?;
     }
