@@ -2,12 +2,14 @@
 //!
 //! It is served beside the Puppet door and trusts the same administrators' certificates. Lists are
 //! `{"items": [...], "cursor": "..."}`, times RFC 3339, errors `{"error": {"code", "message"}}`. Attributes of requests,
-//! which may hold secrets, are in no object; only the complete message of a single request has them.
+//! which may hold secrets, are in no object; only the complete message of a single request has them. `openapi.json`
+//! describes all of it, and is served to anybody.
 
 mod certificates;
 mod cursor;
 mod faults;
 mod item;
+mod openapi;
 mod requests;
 
 use std::sync::Arc;
@@ -17,7 +19,7 @@ use axum::body::Body;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use countersign_authority::{Authority, IssuerId};
 use countersign_policy::Requester;
 use http::request::Parts;
@@ -78,28 +80,46 @@ impl EnrolDoor {
 
 /// The interface as a service, to be merged with the Puppet door.
 pub fn router(door: EnrolDoor) -> Router {
-    let calls = Router::new()
-        .route("/requests", get(requests::list))
-        .route(
-            "/requests/{door}/{name}",
-            get(requests::show).delete(requests::delete),
-        )
-        .route("/requests/{door}/{name}/approve", post(requests::approve))
-        .route("/requests/{door}/{name}/deny", post(requests::deny))
-        .route("/certificates", get(certificates::list))
-        .route("/certificates/{issuer}/{serial}", get(certificates::show))
-        .route(
-            "/certificates/{issuer}/{serial}/revoke",
-            post(certificates::revoke),
-        )
+    let mut calls = Router::new();
+    for (path, call) in administrators_calls() {
+        calls = calls.route(path, call);
+    }
+    let calls = calls
         .method_not_allowed_fallback(|| async { Refusal::MethodNotAllowed })
         .fallback(|| async { Refusal::NoSuchCall })
         .layer(middleware::from_fn_with_state(
             door.clone(),
             administrators_only,
-        ))
-        .with_state(door);
-    Router::new().nest("/enrol/v1", calls)
+        ));
+    // What is added after the layer is for anybody.
+    let public = get(openapi::document).fallback(|| async { Refusal::MethodNotAllowed });
+    let calls = calls.route(openapi::PATH, public).with_state(door);
+    Router::new().nest(BASE, calls)
+}
+
+/// The paths of all calls, under `/enrol/v1` and with their parameters in braces: what the document has to describe.
+pub fn paths() -> Vec<&'static str> {
+    let calls = administrators_calls().map(|(path, _)| path);
+    calls.into_iter().chain([openapi::PATH]).collect()
+}
+
+/// The path of each call for administrators, and what answers it.
+fn administrators_calls() -> [(&'static str, MethodRouter<EnrolDoor>); 7] {
+    [
+        ("/requests", get(requests::list)),
+        (
+            "/requests/{door}/{name}",
+            get(requests::show).delete(requests::delete),
+        ),
+        ("/requests/{door}/{name}/approve", post(requests::approve)),
+        ("/requests/{door}/{name}/deny", post(requests::deny)),
+        ("/certificates", get(certificates::list)),
+        ("/certificates/{issuer}/{serial}", get(certificates::show)),
+        (
+            "/certificates/{issuer}/{serial}/revoke",
+            post(certificates::revoke),
+        ),
+    ]
 }
 
 /// Who acts, as the engine records it. Present on every call that was let through.
@@ -118,7 +138,7 @@ impl<S: Sync> FromRequestParts<S> for Administrator {
     }
 }
 
-/// Everything here is for administrators; what others may learn is whether they are one.
+/// Everything but the document is for administrators; what others may learn is whether they are one.
 async fn administrators_only(
     State(door): State<EnrolDoor>,
     request: Request,
@@ -167,4 +187,5 @@ fn optional_body<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Refusa
     })
 }
 
+const BASE: &str = "/enrol/v1";
 const MAX_BODY: usize = 16 * 1024;
