@@ -24,7 +24,9 @@ impl PuppetDoor {
             None | Some("") => (state.status(), json!({ "ca": ca })),
             Some("ca") => {
                 let mut named = ca;
-                named["service_name"] = json!("ca");
+                if let Some(members) = named.as_object_mut() {
+                    members.insert("service_name".to_owned(), json!("ca"));
+                }
                 (state.status(), named)
             }
             Some(other) => {
