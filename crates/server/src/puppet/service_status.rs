@@ -24,8 +24,8 @@ impl PuppetDoor {
             None | Some("") => (state.status(), json!({ "ca": ca })),
             Some("ca") => {
                 let mut named = ca;
-                if let Some(fields) = named.as_object_mut() {
-                    fields.insert("service_name".to_owned(), json!("ca"));
+                if let Some(members) = named.as_object_mut() {
+                    members.insert("service_name".to_owned(), json!("ca"));
                 }
                 (state.status(), named)
             }

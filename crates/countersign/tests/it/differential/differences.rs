@@ -91,7 +91,7 @@ pub(crate) static ALL: &[Difference] = &[
         calls: &["the status with the renewal marker"],
         statuses: (200, 200),
         fields: &[Body],
-        reason: "later releases of Puppet Server have the short name pp_auth_auto_renew; 8.7 shows the number",
+        reason: "Puppet's own table of names has pp_auth_auto_renew; Puppet Server 8.7 shows the number",
     },
     Difference {
         calls: &["all services"],
