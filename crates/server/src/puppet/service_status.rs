@@ -22,9 +22,15 @@ impl PuppetDoor {
         });
         let (status, body) = match service {
             None | Some("") => (state.status(), json!({ "ca": ca })),
-            Some("ca") => (state.status(), ca),
+            Some("ca") => {
+                let mut named = ca;
+                if let Some(members) = named.as_object_mut() {
+                    members.insert("service_name".to_owned(), json!("ca"));
+                }
+                (state.status(), named)
+            }
             Some(other) => {
-                let message = format!("No status function registered for service {other}");
+                let message = format!("No status information found for service {other}");
                 (
                     StatusCode::NOT_FOUND,
                     json!({ "kind": "service-not-found", "msg": message }),

@@ -16,6 +16,8 @@ pub(crate) struct Call {
     pub(crate) body: Vec<u8>,
     /// The body is the revocation list that the server itself has.
     pub(crate) own_crl: bool,
+    /// Whether the answer matters; else the call only brings both servers to the same state.
+    pub(crate) compared: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +28,12 @@ pub(crate) enum Who {
 }
 
 use Who::{Admin, Agent, Anonymous};
+
+/// A name too long for the names of files that Puppet Server makes of it.
+const LONG: &str = match std::str::from_utf8(&[b'n'; 250]) {
+    Ok(name) => name,
+    Err(_) => "",
+};
 
 /// As the value of a header: the server's own time.
 pub(crate) const NOW: &str = "<now>";
@@ -43,11 +51,13 @@ pub(crate) fn all() -> Vec<Call> {
         stored_requests(),
         status_queries(),
         status_changes(),
+        tidying(),
         listings(),
         bulk_signing(),
         cleaning(),
         renewal_and_expirations(),
         service_status(),
+        hostile(),
     ]
     .into_iter()
     .flatten()
@@ -68,6 +78,7 @@ fn call(name: &'static str, who: Who, method: &'static str, path: &str) -> Call 
         headers: Vec::new(),
         body: Vec::new(),
         own_crl: false,
+        compared: true,
     }
 }
 
@@ -141,12 +152,6 @@ fn certificates() -> Vec<Call> {
             Anonymous,
             "certificate/agent.auto.test",
         ),
-        get(
-            "an agent's certificate, unchanged since",
-            Anonymous,
-            "certificate/agent.auto.test",
-        )
-        .header("If-Modified-Since", NOW),
         get("nobody's certificate", Anonymous, "certificate/nobody"),
         call("HEAD of a certificate", Anonymous, "HEAD", "certificate/ca"),
         call("POST of a certificate", Admin, "POST", "certificate/ca"),
@@ -194,6 +199,7 @@ fn paths() -> Vec<Call> {
         get("an unknown path for an administrator", Admin, "nothing"),
         anybody("an unknown version", "/puppet-ca/v2/certificate/ca"),
         anybody("the root", "/"),
+        anybody("a path of Puppet 3", "/production/certificate/ca"),
         anybody("no name", "certificate/"),
         anybody("two segments for a name", "certificate/a/b"),
         anybody("a blank in a name", "certificate/a%20b"),
@@ -255,7 +261,7 @@ fn submissions() -> Vec<Call> {
 
 /// The grammar of names, and what is read from the subject.
 fn names() -> Vec<Call> {
-    let long = "n".repeat(230);
+    let long = "n".repeat(200);
     let seventy = format!("{}.test", "n".repeat(65));
     let of = |name: &'static str, certname: &str, csr: CsrBuilder| put_csr(name, certname, &csr);
     let whole =
@@ -273,7 +279,8 @@ fn names() -> Vec<Call> {
         ask("a label that ends with a hyphen", "a-.b"),
         ask("an empty label", "a..b"),
         ask("only dots", "..."),
-        ask("230 characters", &long),
+        ask("200 characters", &long),
+        ask("250 characters", LONG),
         ask("the authority's own path", "ca"),
         put_csr(
             "an asterisk in the path",
@@ -518,6 +525,11 @@ fn extensions() -> Vec<Call> {
         with("a challenge password", "pass.auto.test", &|csr| {
             csr.challenge_password("secret")
         }),
+        with("attributes out of order", "order.auto.test", &|csr| {
+            let kind = Oid::from_arcs(&[1, 3, 6, 1, 4, 1, 34380, 1, 1, 13]);
+            csr.challenge_password(&"x".repeat(100))
+                .extension(&kind, "x")
+        }),
         with("an extension that waits", "foreign.test", &|csr| {
             csr.extension(&Oid::from_arcs(&[1, 2, 3, 4]), "x")
         }),
@@ -593,6 +605,17 @@ fn status_queries() -> Vec<Call> {
             "the status of a certificate",
             Admin,
             "certificate_status/agent.auto.test",
+        ),
+        get(
+            "an agent's certificate, unchanged since",
+            Anonymous,
+            "certificate/agent.auto.test",
+        )
+        .header("If-Modified-Since", NOW),
+        get(
+            "the status with the renewal marker",
+            Admin,
+            "certificate_status/renew.auto.test",
         ),
         get("nobody's status", Admin, "certificate_status/nobody"),
         get(
@@ -764,11 +787,49 @@ fn status_changes() -> Vec<Call> {
     ]
 }
 
+/// Names of which the two do not have the same after the calls before: listings are compared without them.
+fn tidying() -> Vec<Call> {
+    [
+        LONG,
+        "ca",
+        "...",
+        "renew.auto.test",
+        "trim1.test",
+        "trim2.test",
+        "company.test",
+        "rsa1024.test",
+        "badsig.test",
+        "badsig.auto.test",
+        "stolen.auto.test",
+        "order.auto.test",
+        "gone.test",
+        "mail.auto.test",
+        "uri.auto.test",
+        "number.auto.test",
+        "bare.auto.test",
+        "digits.test",
+    ]
+    .map(tidy)
+    .into()
+}
+
+/// Deletes what there is of a name, whatever the answer.
+fn tidy(certname: &'static str) -> Call {
+    let path = format!("certificate_status/{certname}");
+    Call {
+        compared: false,
+        ..call(certname, Admin, "DELETE", &path)
+    }
+}
+
 fn listings() -> Vec<Call> {
     let of = |name, who, query: &str| get(name, who, &format!("certificate_statuses/any{query}"));
     vec![
         of("a listing for anybody", Anonymous, ""),
         of("a listing for an agent", Agent, ""),
+        of("everything", Admin, ""),
+        of("everything, in an unknown state", Admin, "?state=lost"),
+        of("the requested", Admin, "?state=requested"),
         of("the signed", Admin, "?state=signed"),
         of("the revoked", Admin, "?state=revoked"),
         of("a listing as pson", Admin, "?state=revoked").header("Accept", "pson"),
@@ -870,6 +931,14 @@ fn renewal_and_expirations() -> Vec<Call> {
         renew("anybody renews", Anonymous),
         renew("an agent renews", Agent),
         renew("an administrator renews", Admin),
+        renew("an agent renews with a header", Agent).header("X-Client-Cert", "x"),
+        get(
+            "anybody with an administrator's headers",
+            Anonymous,
+            "certificate_status/web01.test",
+        )
+        .header("X-Client-Verify", "SUCCESS")
+        .header("X-Client-DN", "CN=localhost"),
         call("GET of renewal", Agent, "GET", "certificate_renewal"),
         get("expirations for anybody", Anonymous, "expirations"),
         get("expirations", Agent, "expirations"),
@@ -896,5 +965,28 @@ fn service_status() -> Vec<Call> {
         anybody("the simple status of nothing", "/status/v1/simple/nothing"),
         anybody("a status of another version", "/status/v2/simple"),
         call("POST of the status", Anonymous, "POST", "/status/v1/simple"),
+    ]
+}
+
+/// What anybody can do to a listing; at the end, because Puppet Server does not get over it.
+fn hostile() -> Vec<Call> {
+    let role = Oid::from_arcs(&[1, 3, 6, 1, 4, 1, 34380, 1, 1, 13]);
+    let twice = CsrBuilder::new("poison.test")
+        .extension(&role, "a")
+        .extension(&role, "b");
+    vec![
+        put_text("a very long request", "long.test", "x".repeat(200_000)),
+        put_csr("an extension twice", "poison.test", &twice),
+        get(
+            "a listing after an extension twice",
+            Admin,
+            "certificate_statuses/any?state=requested",
+        ),
+        get(
+            "the status after an extension twice",
+            Admin,
+            "certificate_status/poison.test",
+        ),
+        tidy("poison.test"),
     ]
 }

@@ -16,7 +16,6 @@ use countersign_testkit::puppet_server::{PuppetServer, PuppetServerSettings};
 
 use crate::site::{Site, TEXT};
 use calls::{Call, Who};
-use differences::Difference;
 use shape::Shape;
 
 /// One authority as its three kinds of callers see it.
@@ -125,7 +124,10 @@ fn answers_are_those_of_puppet_server() {
     let mut findings = Findings::default();
     let calls = calls::all();
     for call in &calls {
-        findings.compare(call, &reference.answer(call), &ours.answer(call));
+        let (reference, ours) = (reference.answer(call), ours.answer(call));
+        if call.compared {
+            findings.compare(call, &reference, &ours);
+        }
     }
     // It ends by itself when asked, and its own command of the same release works on it until then.
     let listed = server.command().unwrap().run("list", &["--all"]).unwrap();
@@ -139,7 +141,7 @@ fn answers_are_those_of_puppet_server() {
 #[derive(Default)]
 struct Findings {
     unexpected: Vec<String>,
-    occurred: BTreeSet<usize>,
+    occurred: BTreeSet<(usize, &'static str)>,
 }
 
 impl Findings {
@@ -148,7 +150,7 @@ impl Findings {
         let mut explained = Vec::new();
         for (index, difference) in differences::ALL.iter().enumerate() {
             if difference.explains(call, reference, ours) {
-                self.occurred.insert(index);
+                self.occurred.insert((index, call.name));
                 explained.extend(difference.fields);
             }
         }
@@ -167,12 +169,15 @@ impl Findings {
     fn finish(self, calls: &[Call]) {
         let names: BTreeSet<&str> = calls.iter().map(|call| call.name).collect();
         assert_eq!(names.len(), calls.len(), "two calls have one name");
-        let vanished: Vec<&Difference> = differences::ALL
-            .iter()
-            .enumerate()
-            .filter(|(index, _)| !self.occurred.contains(index))
-            .map(|(_, difference)| difference)
-            .collect();
+        let mut vanished = Vec::new();
+        for (index, difference) in differences::ALL.iter().enumerate() {
+            let seen: Vec<&str> = self
+                .occurred
+                .iter()
+                .filter_map(|(of, name)| (*of == index).then_some(*name))
+                .collect();
+            vanished.extend(difference.not_among(&seen));
+        }
         assert!(
             self.unexpected.is_empty() && vanished.is_empty(),
             "{} calls\nnot listed:\n{}\nlisted, but not seen: {vanished:#?}",

@@ -153,3 +153,53 @@ fn without_pem(text: &str) -> String {
 }
 
 const OWN_NAMES: [&str; 2] = ["localhost", "countersign-admin"];
+
+#[test]
+fn only_what_must_differ_is_left_out() {
+    let status = |name: &str, serial: &str, day: &str, print: &str| {
+        body(&format!(
+            r#"[{{"name":"{name}","serial_number":{serial},"not_after":"2031-11-{day}T19:58:15UTC","fingerprint":"{print}"}}]"#
+        ))
+    };
+    let reference = status("web01", "7", "14", "0A:FF");
+    assert_eq!(
+        reference,
+        status(
+            "web01",
+            "340282366920938463463374607431768211455",
+            "15",
+            "0B:FE"
+        )
+    );
+    assert_ne!(
+        reference,
+        status("web02", "7", "14", "0A:FF"),
+        "names count"
+    );
+    assert_ne!(
+        reference,
+        status("web01", "\"7\"", "14", "0A:FF"),
+        "types count"
+    );
+    assert_ne!(
+        reference,
+        status("web01", "7", "14", "0A:FF:00"),
+        "lengths count"
+    );
+    assert_eq!(
+        body(r#"{"signed":["b","a"]}"#),
+        body(r#"{"signed":["a","b"]}"#)
+    );
+    let pem = |label: &str, text: &str| {
+        body(&format!(
+            "-----BEGIN {label}-----\n{text}\n-----END {label}-----\n"
+        ))
+    };
+    assert_eq!(pem("X509 CRL", "AAAA"), pem("X509 CRL", "BBBB"));
+    assert_ne!(pem("X509 CRL", "AAAA"), pem("CERTIFICATE", "AAAA"));
+    assert_ne!(
+        body("Resource not found."),
+        body("Resource not found"),
+        "sentences count"
+    );
+}

@@ -105,11 +105,12 @@ async fn status_calls() {
         (services.status, services.content_type()),
         (200, "application/json; charset=utf-8")
     );
-    let ca = serde_json::json!({
+    let mut ca = serde_json::json!({
         "service_version": "8.4.0", "service_status_version": 1, "detail_level": "info",
         "state": "running", "status": {}, "active_alerts": [],
     });
     assert_eq!(services.json(), serde_json::json!({ "ca": ca }));
+    ca["service_name"] = "ca".into();
     assert_eq!(
         fleet
             .call(&fleet.nobody, "GET /status/v1/services/ca")
