@@ -73,7 +73,7 @@ impl DataFolder {
     pub(crate) fn ensure_no_unfinished_import(&self) -> Result<()> {
         ensure!(
             !self.import_marker().try_exists()?,
-            "{root} holds an import that was cut short: run `countersign ca import --data {root}` again, it begins anew",
+            "{root} holds an import that was cut short: run `countersign ca import --cadir DIR --data {root}` again, it begins anew",
             root = self.0.display()
         );
         Ok(())

@@ -14,7 +14,7 @@ mod target;
 pub(crate) use holdings::{Holding, Holdings};
 pub(crate) use inventory::Row;
 pub(crate) use problems::Problems;
-pub(crate) use source::Source;
+pub(crate) use source::{Source, read_bounded};
 pub(crate) use target::Target;
 
 pub(crate) const CERTIFICATES: &str = "ca_crt.pem";

@@ -22,7 +22,7 @@ use countersign_server::puppet::{Certname, PuppetDoor};
 use countersign_store::SqliteStore;
 use futures_util::StreamExt as _;
 
-use crate::cadir::{CERTIFICATES, Holding, INFRA_INVENTORY, KEY, Problems, Source};
+use crate::cadir::{CERTIFICATES, Holding, INFRA_INVENTORY, KEY, Problems, Source, read_bounded};
 use crate::config::Config;
 use crate::data_folder::{DataFolder, Secrecy, create_folder, write};
 use crate::output::{self, Facts, complain};
@@ -326,7 +326,7 @@ impl Import {
     }
 
     fn submission(&self, name: &str, file: &Path) -> Result<Submission> {
-        let text = fs::read(file)?;
+        let text = read_bounded(file, MAX_REQUEST)?;
         let csr = CheckedCsr::from_pem(&text, &CsrLimits::STANDARD)?;
         let certname = Certname::parse(name)?;
         ensure!(
@@ -387,7 +387,8 @@ impl Tally {
         if entry.revoked.is_some() {
             self.revoked = self.revoked.saturating_add(1);
         }
-        if entry.signer == *administrator && self.administrators.len() < SHOWN_NAMES {
+        let administers = entry.signer == *administrator && entry.revoked.is_none();
+        if administers && self.administrators.len() < SHOWN_NAMES {
             self.administrators.push(entry.name.clone());
         }
     }
@@ -427,3 +428,4 @@ const MARKER: &str =
 const BATCH: usize = 500; // of about 2 KiB each
 const AT_ONCE: usize = 64; // requests that share a commit
 const SHOWN_NAMES: usize = 20;
+const MAX_REQUEST: u64 = 64 * 1024; // what the door takes
