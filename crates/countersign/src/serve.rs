@@ -190,7 +190,8 @@ async fn bind_puppet(
     let written = modified(&settings.folder.issuer(&issuer, "ca_crt.pem"));
     let door = puppet::PuppetDoor::new(authority.clone(), issuer.clone(), signer, written)?
         .with_renewals(renewals(settings));
-    let native = enrol::EnrolDoor::new(authority.clone(), issuer.clone());
+    let native = enrol::EnrolDoor::new(authority.clone(), issuer.clone())
+        .with_administrators(SignerName::parse(signers::PUPPET_ADMIN)?);
     let router = door
         .router_within(place.limits.clone())
         .merge(enrol::router(native));

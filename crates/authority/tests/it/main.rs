@@ -12,4 +12,5 @@ mod recovery;
 mod renewal;
 mod retirement;
 mod tripwire;
+mod unlisting;
 mod world;

@@ -10,6 +10,7 @@ mod prune;
 mod puppet_conf;
 mod refusal;
 mod setup;
+pub(crate) mod usage;
 
 use std::collections::BTreeMap;
 

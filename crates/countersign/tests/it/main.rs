@@ -5,6 +5,7 @@
     reason = "tests fail by panicking"
 )]
 
+mod ca_verbs;
 mod cli;
 mod commands;
 mod crash;

@@ -4,6 +4,7 @@
 //! `{"items": [...], "cursor": "..."}`, times RFC 3339, errors `{"error": {"code", "message"}}`. Attributes of requests,
 //! which may hold secrets, are in no object; only the complete message of a single request has them.
 
+mod administrators;
 mod certificates;
 mod cursor;
 mod faults;
@@ -19,7 +20,7 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{get, post};
 use countersign_authority::{Authority, IssuerId};
-use countersign_policy::Requester;
+use countersign_policy::{Requester, SignerName};
 use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
@@ -42,13 +43,31 @@ struct Shared {
     authority: Authority,
     /// Whose administrators may call.
     issuer: IssuerId,
+    /// The signer of their certificates, if they may make further ones.
+    administrators: Option<SignerName>,
 }
 
 impl EnrolDoor {
     /// The interface to `authority` for the administrators whose certificates `issuer` signed.
     pub fn new(authority: Authority, issuer: IssuerId) -> Self {
         Self {
-            shared: Arc::new(Shared { authority, issuer }),
+            shared: Arc::new(Shared {
+                authority,
+                issuer,
+                administrators: None,
+            }),
+        }
+    }
+
+    /// The same, where administrators may make certificates for further ones with `signer`.
+    #[must_use]
+    pub fn with_administrators(self, signer: SignerName) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                authority: self.shared.authority.clone(),
+                issuer: self.shared.issuer.clone(),
+                administrators: Some(signer),
+            }),
         }
     }
 
@@ -79,7 +98,10 @@ impl EnrolDoor {
 /// The interface as a service, to be merged with the Puppet door.
 pub fn router(door: EnrolDoor) -> Router {
     let calls = Router::new()
-        .route("/requests", get(requests::list))
+        .route(
+            "/requests",
+            get(requests::list).post(administrators::create),
+        )
         .route(
             "/requests/{door}/{name}",
             get(requests::show).delete(requests::delete),
