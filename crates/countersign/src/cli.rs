@@ -164,11 +164,11 @@ pub(crate) enum CsrCommand {
     #[command(after_help = "Example:\n  countersign csr list --state pending")]
     List {
         /// Only those of one door
-        #[arg(long)]
+        #[arg(long, value_parser = DOORS)]
         door: Option<String>,
-        /// Only those in one state: pending, approved, issued, denied or failed
-        #[arg(long, value_parser = ["pending", "approved", "issued", "denied", "failed"])]
-        state: Option<String>,
+        /// Only those in these states
+        #[arg(long, value_name = "STATE[,STATE]", value_delimiter = ',', value_parser = ["pending", "approved", "issued", "denied", "failed"])]
+        state: Vec<String>,
         /// Also those that are over and no longer hold their name
         #[arg(long)]
         all: bool,
@@ -236,7 +236,7 @@ pub(crate) struct Target {
     /// The request's name
     pub(crate) name: String,
     /// Its door, where a name exists at several
-    #[arg(long)]
+    #[arg(long, value_parser = DOORS)]
     pub(crate) door: Option<String>,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
@@ -382,6 +382,9 @@ pub(crate) enum ListFormat {
     /// One object
     Json,
 }
+
+/// Where requests arrive; `local` is the authority's own machine.
+const DOORS: [&str; 3] = ["puppet", "kubernetes", "local"];
 
 fn only_off(text: &str) -> Result<Listen, ValueFault> {
     if text == "off" {

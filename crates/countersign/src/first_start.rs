@@ -405,16 +405,22 @@ pub(crate) async fn issue(
     csr_der: &[u8],
     request: LocalRequest<'_>,
 ) -> Result<Vec<u8>> {
+    let csr = CheckedCsr::check(csr_der, &CsrLimits::STANDARD)?;
+    let wishes = Wishes {
+        usages: request.usages.iter().map(ToString::to_string).collect(),
+        expiration_seconds: request.lifetime,
+    };
+    if let Some(signer) = authority.signer(&request.signer) {
+        // Before it is stored, so that it does not occupy its name.
+        signer.profile.examine(&csr, request.key, &wishes)?;
+    }
     let submission = Submission {
         door: Door::LOCAL,
         key: request.key.to_owned(),
-        csr: CheckedCsr::check(csr_der, &CsrLimits::STANDARD)?,
+        csr,
         signer: request.signer,
         requester: Requester::authority(),
-        wishes: Wishes {
-            usages: request.usages.iter().map(ToString::to_string).collect(),
-            expiration_seconds: request.lifetime,
-        },
+        wishes,
         retained: false,
         attachment: Vec::new(),
         decision: Some(PersonDecision {

@@ -33,9 +33,11 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help that was asked for goes to standard output; a usage error to standard error.
-            let _nobody_to_tell = error.print();
             let is_ca = arguments.get(1).is_some_and(|word| word == "ca");
+            if !(is_ca && commands::ca::usage::explain(&error, &arguments)) {
+                // Help that was asked for goes to standard output; a usage error to standard error.
+                let _nobody_to_tell = error.print();
+            }
             return match error.exit_code() {
                 0 => ExitCode::SUCCESS,
                 // `puppetserver ca` has no exit code of its own for usage errors.

@@ -255,7 +255,8 @@ async fn bind_puppet(
             false => puppet::RequestsShown::ToTheirOwn,
         })
         .with_max_request(settings.config.limits.csr_bytes);
-    let native = enrol::EnrolDoor::new(authority.clone(), issuer.clone());
+    let native = enrol::EnrolDoor::new(authority.clone(), issuer.clone())
+        .with_administrators(SignerName::parse(signers::PUPPET_ADMIN)?);
     let router = door
         .router_within(place.limits.clone())
         .merge(enrol::router(native));

@@ -230,7 +230,7 @@ fn issuers(config: &Config, names: &ServerNames) -> Result<Vec<IssuerSettings>> 
 }
 
 /// This machine's name, if it can be a certname.
-fn machine_name() -> String {
+pub(crate) fn machine_name() -> String {
     let uname = rustix::system::uname();
     let name = uname.nodename().to_string_lossy().to_ascii_lowercase();
     if is_host_name(&name) {

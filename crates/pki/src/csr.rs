@@ -218,7 +218,8 @@ impl<'a> ReadCsr<'a> {
             .expect(tag::INTEGER)
             .and_then(|t| t.unsigned())
             .within("certificationRequestInfo.version")?;
-        if !version.is_empty() {
+        // RFC 2986 knows version 0. `puppetserver ca generate` writes 2, which nobody else minds.
+        if !matches!(version, [] | [2]) {
             return Err(CsrFault::Version);
         }
         let subject = fields

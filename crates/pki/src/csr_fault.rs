@@ -47,7 +47,7 @@ pub enum CsrFault {
         /// What is wrong there.
         reason: DerFault,
     },
-    /// RFC 2986 knows version 0 only.
+    /// RFC 2986 knows version 0 only; the 2 of Puppet Server's command is let pass.
     #[error("certificationRequestInfo.version is not 0")]
     Version,
     /// RFC 2986 makes the attributes mandatory, though the set may be empty.

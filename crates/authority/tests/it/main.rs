@@ -16,4 +16,5 @@ mod recovery;
 mod renewal;
 mod retirement;
 mod tripwire;
+mod unlisting;
 mod world;

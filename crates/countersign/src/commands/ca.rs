@@ -12,6 +12,7 @@ mod puppet_conf;
 mod refusal;
 mod setup;
 mod takeover;
+pub(crate) mod usage;
 
 use std::collections::BTreeMap;
 

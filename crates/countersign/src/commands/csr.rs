@@ -24,7 +24,7 @@ pub(crate) async fn run(command: CsrCommand) -> Result<()> {
             let mut client = Client::new(&server)?;
             let filter = Filter {
                 door,
-                state,
+                state: (!state.is_empty()).then(|| state.join(",")),
                 name: None,
                 all,
             };

@@ -6,7 +6,7 @@ use crate::installation::{Installation, run};
 
 #[test]
 fn usage_errors_end_with_2_and_name_the_input() {
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 14] = [
         (&[], "Usage"),
         (&["sevre"], "serve"),
         (&["serve", "--port", "1"], "--port"),
@@ -24,6 +24,8 @@ fn usage_errors_end_with_2_and_name_the_input() {
         ),
         (&["csr", "approve"], "<NAME>"),
         (&["csr", "list", "-o", "xml"], "xml"),
+        (&["csr", "list", "--door", "pupet"], "puppet"),
+        (&["csr", "list", "--state", "pending,x"], "pending"),
         (
             &["csr", "list", "--server", "https://127.0.0.1:1"],
             "--cert",

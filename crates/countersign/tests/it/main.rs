@@ -7,6 +7,7 @@
 
 mod autosigning;
 mod backup;
+mod ca_verbs;
 mod cadir;
 mod cadir_takeover;
 mod cli;

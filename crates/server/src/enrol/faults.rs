@@ -2,7 +2,7 @@
 
 use axum::response::{IntoResponse, Response};
 use countersign_authority::store::StoreFault;
-use countersign_authority::{ActFault, Broken, RevokeFault, SignFault};
+use countersign_authority::{ActFault, Broken, RevokeFault, SignFault, SubmitFault};
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
 use serde_json::json;
@@ -137,6 +137,18 @@ impl From<ActFault> for Refusal {
             ActFault::AlreadyDecided { .. } | ActFault::Conflict { .. } => Self::Conflict { what },
             ActFault::Unsignable { .. } => Self::Unsignable { what },
             ActFault::Broken(fault) => fault.into(),
+        }
+    }
+}
+
+impl From<SubmitFault> for Refusal {
+    fn from(fault: SubmitFault) -> Self {
+        let what = fault.to_string();
+        match fault {
+            SubmitFault::Duplicate { .. }
+            | SubmitFault::Denied { .. }
+            | SubmitFault::TooManyWaiting { .. } => Self::Conflict { what },
+            SubmitFault::Broken(fault) => fault.into(),
         }
     }
 }

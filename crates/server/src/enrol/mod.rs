@@ -5,6 +5,7 @@
 //! which may hold secrets, are in no object; only the complete message of a single request has them. `openapi.json`
 //! describes all of it, and is served to anybody.
 
+mod administrators;
 mod certificates;
 mod cursor;
 mod faults;
@@ -21,7 +22,7 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{MethodRouter, get, post};
 use countersign_authority::{Authority, IssuerId};
-use countersign_policy::Requester;
+use countersign_policy::{Requester, SignerName};
 use http::request::Parts;
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
@@ -44,13 +45,31 @@ struct Shared {
     authority: Authority,
     /// Whose administrators may call.
     issuer: IssuerId,
+    /// The signer of their certificates, if they may make further ones.
+    administrators: Option<SignerName>,
 }
 
 impl EnrolDoor {
     /// The interface to `authority` for the administrators whose certificates `issuer` signed.
     pub fn new(authority: Authority, issuer: IssuerId) -> Self {
         Self {
-            shared: Arc::new(Shared { authority, issuer }),
+            shared: Arc::new(Shared {
+                authority,
+                issuer,
+                administrators: None,
+            }),
+        }
+    }
+
+    /// The same, where administrators may make certificates for further ones with `signer`.
+    #[must_use]
+    pub fn with_administrators(self, signer: SignerName) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                authority: self.shared.authority.clone(),
+                issuer: self.shared.issuer.clone(),
+                administrators: Some(signer),
+            }),
         }
     }
 
@@ -106,7 +125,10 @@ pub fn paths() -> Vec<&'static str> {
 /// The path of each call for administrators, and what answers it.
 fn administrators_calls() -> [(&'static str, MethodRouter<EnrolDoor>); 7] {
     [
-        ("/requests", get(requests::list)),
+        (
+            "/requests",
+            get(requests::list).post(administrators::create),
+        ),
         (
             "/requests/{door}/{name}",
             get(requests::show).delete(requests::delete),

@@ -170,7 +170,10 @@ impl EnrolDoor {
     }
 
     /// `None`: the stored message cannot be read.
-    async fn item(&self, record: RequestRecord) -> Result<Option<RequestItem>, StoreFault> {
+    pub(super) async fn item(
+        &self,
+        record: RequestRecord,
+    ) -> Result<Option<RequestItem>, StoreFault> {
         let certificate = match &record.certificate {
             Some((issuer, serial)) => self.authority().certificate(issuer, serial).await?,
             None => None,
@@ -230,10 +233,10 @@ fn no_request(door: &Door, name: &str) -> Refusal {
     }
 }
 
-fn unreadable() -> Refusal {
+pub(super) fn unreadable() -> Refusal {
     Refusal::Internal {
         what: "the stored request cannot be read".to_owned(),
     }
 }
 
-const MAX_REASON: usize = 1024; // it stands in explanations, conditions and the audit log
+pub(super) const MAX_REASON: usize = 1024; // it stands in explanations, conditions and the audit log

@@ -28,7 +28,9 @@ impl Office {
     async fn open() -> Self {
         let world = World::start(Setup::STRICT).await;
         let issuer = world.puppet_issuer();
-        let native = router(EnrolDoor::new(world.authority.clone(), issuer.clone()));
+        let native = EnrolDoor::new(world.authority.clone(), issuer.clone())
+            .with_administrators(signer_name(PUPPET_ADMIN));
+        let native = router(native);
         let signer = signer_name(PUPPET_AGENT);
         let beside = PuppetDoor::new(world.authority.clone(), issuer, signer, START).unwrap();
         let admin = world.puppet_admin().await;
@@ -120,6 +122,7 @@ async fn only_administrators_are_let_in() {
     ];
     for line in [
         "GET /enrol/v1/requests",
+        "POST /enrol/v1/requests",
         "GET /enrol/v1/requests/puppet/web01",
         "POST /enrol/v1/requests/puppet/web01/approve",
         "POST /enrol/v1/requests/puppet/web01/deny",
@@ -428,6 +431,60 @@ async fn what_cannot_be_signed_is_refused_or_marked() {
             .contains("client auth")
     );
     assert_eq!(marked.json()["certificate"], json!(null));
+}
+
+#[tokio::test]
+async fn administrators_make_administrators_and_nothing_else() {
+    let office = Office::open().await;
+    office.agent("web01").await;
+    office.world.puppet_agent("web02").await;
+    let csr = |name: &str| CsrBuilder::new(name).sign_pem(keys::p256_b());
+    let asked = |name: &str, signer: &str, csr: &str| json!({"name": name, "signer": signer, "csr": csr, "reason": "ticket 1"});
+    let marked = CsrBuilder::new("adm")
+        .dns("*.example.com")
+        .sign_pem(keys::p256_b());
+    let ten = asked("adm", PUPPET_ADMIN, &csr("adm"));
+    let with = |field: &str, value: Value| {
+        let mut body = ten.clone();
+        body[field] = value;
+        body
+    };
+    for (body, status, part) in [
+        (json!({}), 400, "missing field"),
+        (with("names", json!("x")), 400, "unknown field"),
+        (with("lifetime_seconds", json!(0)), 400, "at least 1"),
+        (with("reason", json!("x".repeat(2000))), 400, "1024"),
+        (asked("adm", PUPPET_AGENT, &csr("adm")), 400, "signer"),
+        (asked("adm", CUSTOM, &csr("adm")), 400, "signer"),
+        (asked("adm", "none", &csr("adm")), 400, "signer"),
+        (asked("Adm", PUPPET_ADMIN, &csr("Adm")), 400, "lower case"),
+        (
+            asked("adm", PUPPET_ADMIN, &csr("other")),
+            400,
+            "common name",
+        ),
+        (asked("adm", PUPPET_ADMIN, "no request"), 400, "csr"),
+        (asked("adm", PUPPET_ADMIN, &marked), 409, "cannot be signed"),
+        (asked("web01", PUPPET_ADMIN, &csr("web01")), 409, "already"),
+        (asked("web02", PUPPET_ADMIN, &csr("web02")), 409, "already"),
+    ] {
+        let answer = office.post("requests", &body.to_string()).await;
+        let said = answer.json()["error"]["message"].to_string();
+        assert_eq!(answer.status, status, "{body}: {said}");
+        assert!(said.contains(part), "{body}: {said}");
+    }
+    let answer = office.post("requests", &ten.to_string()).await;
+    let made = answer.json();
+    assert_eq!(answer.status, 201, "{made}");
+    assert_eq!(
+        (&made["state"], &made["signer"], &made["door"]),
+        (&json!("issued"), &json!(PUPPET_ADMIN), &json!("local"))
+    );
+    let by = &made["explanation"]["by"];
+    assert_eq!(by["reason"], "ticket 1");
+    assert!(by["actor"].to_string().contains("certname"), "{by}");
+    let again = office.post("requests", &ten.to_string()).await;
+    assert_eq!(again.status, 409, "{}", again.text());
 }
 
 #[tokio::test]

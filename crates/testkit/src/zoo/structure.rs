@@ -2,7 +2,7 @@
 
 use countersign_pki::oid;
 
-use super::{Specimen, bad, key, new};
+use super::{Specimen, bad, good, key, new};
 use crate::der;
 
 pub(super) fn specimens() -> Vec<Specimen> {
@@ -44,10 +44,19 @@ pub(super) fn specimens() -> Vec<Specimen> {
             "certificationRequest is not DER",
             indefinite(&whole),
         ),
+        good(
+            "version 2, as puppetserver ca writes it",
+            new().version(der::small_integer(2)).sign(key()),
+        ),
         bad(
             "version 1",
             "certificationRequestInfo.version is not 0",
             new().version(der::small_integer(1)).sign(key()),
+        ),
+        bad(
+            "version 3",
+            "certificationRequestInfo.version is not 0",
+            new().version(der::small_integer(3)).sign(key()),
         ),
         bad(
             "version not minimal",

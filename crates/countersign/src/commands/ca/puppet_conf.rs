@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::refusal::Refusal;
 use crate::cli::ServerArgs;
+use crate::settings::machine_name;
 
 /// The settings of a puppet.conf, with its defaults where they matter here.
 #[derive(Clone, Debug, Default)]
@@ -63,6 +64,9 @@ impl PuppetConf {
     }
 
     fn resolved(&self, name: &str, depth: usize) -> Result<Option<String>, Refusal> {
+        if name == "certname" && !self.settings.contains_key(name) {
+            return Ok(Some(machine_name()));
+        }
         let default = DEFAULTS.iter().find(|(known, _)| *known == name);
         let Some(raw) = (self.settings.get(name).map(String::as_str)).or(default.map(|(_, d)| *d))
         else {
@@ -91,8 +95,12 @@ impl PuppetConf {
         Ok(Some(text))
     }
 
+    /// The one that the file names; none, if it leaves that to the machine.
     pub(crate) fn certname(&self) -> Result<Option<String>, Refusal> {
-        self.get("certname")
+        match self.settings.contains_key("certname") {
+            true => self.get("certname"),
+            false => Ok(None),
+        }
     }
 
     pub(crate) fn alt_names(&self) -> Result<Vec<String>, Refusal> {

@@ -1,0 +1,123 @@
+//! `POST /requests`: an administrator asks for another administrator's certificate, and decides in the same call.
+//!
+//! No other call reaches that signer, and this call reaches no other: what machines need is asked for at their doors.
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::Response;
+use countersign_authority::store::Past;
+use countersign_authority::{Door, Submission};
+use countersign_pki::{CheckedCsr, CsrLimits, terminal_safe};
+use countersign_policy::{PersonDecision, PersonVerdict, Requester, SignerName, Wishes};
+use http::StatusCode;
+use serde::Deserialize;
+use tracing::info;
+
+use super::faults::Refusal;
+use super::requests::{MAX_REASON, unreadable};
+use super::{Administrator, EnrolDoor, json};
+use crate::puppet::{Certname, PuppetDoor};
+
+/// The body.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Asked {
+    name: String,
+    signer: String,
+    /// PKCS#10 in PEM, whose common name is the name.
+    csr: String,
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    lifetime_seconds: Option<u64>,
+}
+
+pub(super) async fn create(
+    State(door): State<EnrolDoor>,
+    Administrator(actor): Administrator,
+    body: Bytes,
+) -> Result<Response, Refusal> {
+    let asked: Asked = serde_json::from_slice(&body).map_err(|error| Refusal::Invalid {
+        what: format!("the body: {error}"),
+    })?;
+    let submission = door.examined(asked, actor).await?;
+    let name = submission.key.clone();
+    let submitted = door.authority().submit(submission).await?;
+    info!(name, request = %submitted.id, "administrator's certificate issued");
+    let record = door.authority().request(submitted.id).await?;
+    let record = record.ok_or_else(unreadable)?;
+    let item = door.item(record).await?.ok_or_else(unreadable)?;
+    Ok(json(StatusCode::CREATED, &item))
+}
+
+impl EnrolDoor {
+    /// Everything that can be wrong is found before anything is stored.
+    async fn examined(&self, asked: Asked, actor: Requester) -> Result<Submission, Refusal> {
+        let invalid = |what: String| Refusal::Invalid { what };
+        let name = Certname::parse(&asked.name).map_err(|fault| invalid(fault.to_string()))?;
+        let shown = terminal_safe(name.as_str()).into_owned();
+        let signer = SignerName::parse(&asked.signer).ok();
+        let signer = signer.filter(|signer| self.shared.administrators.as_ref() == Some(signer));
+        let signer = signer.ok_or_else(|| {
+            invalid(
+                "signer is none that can be asked for here; requests of machines go to their doors"
+                    .to_owned(),
+            )
+        })?;
+        if asked.reason.len() > MAX_REASON {
+            return Err(invalid(format!("reason has more than {MAX_REASON} bytes")));
+        }
+        if asked.lifetime_seconds == Some(0) {
+            return Err(invalid("lifetime_seconds must be at least 1".to_owned()));
+        }
+        let csr = CheckedCsr::from_pem(asked.csr.as_bytes(), &CsrLimits::STANDARD)
+            .map_err(|fault| invalid(format!("csr: {fault}")))?;
+        if csr.subject().first_common_name() != Some(name.as_str()) {
+            return Err(invalid(format!("csr: its common name is not {shown}")));
+        }
+        let wishes = Wishes {
+            expiration_seconds: asked.lifetime_seconds,
+            ..Wishes::default()
+        };
+        let found = self.authority().signer(&signer);
+        if let Some(Err(fault)) =
+            found.map(|signer| signer.profile.examine(&csr, name.as_str(), &wishes))
+        {
+            return Err(Refusal::Unsignable {
+                what: format!("a certificate for {shown} cannot be signed: {fault}"),
+            });
+        }
+        self.refuse_taken(name.as_str()).await?;
+        Ok(Submission {
+            door: Door::LOCAL,
+            key: name.into_string(),
+            csr,
+            signer,
+            requester: actor.clone(),
+            wishes,
+            retained: false,
+            attachment: Vec::new(),
+            decision: Some(PersonDecision {
+                verdict: PersonVerdict::Approve,
+                actor,
+                at: self.authority().now(),
+                reason: asked.reason,
+            }),
+        })
+    }
+
+    /// A host's name must not become an administrator's while it is in use.
+    async fn refuse_taken(&self, name: &str) -> Result<(), Refusal> {
+        let authority = self.authority();
+        let newest = authority.newest_certificate(&self.shared.issuer, name);
+        let puppet = PuppetDoor::DOOR;
+        let waiting = authority.request_at(&puppet, name, Past::Ignore);
+        if newest.await?.is_none() && waiting.await?.is_none() {
+            return Ok(());
+        }
+        let name = terminal_safe(name);
+        Err(Refusal::Conflict {
+            what: format!("{name} has a certificate or a request already; clean it first"),
+        })
+    }
+}
