@@ -16,6 +16,7 @@ pub mod store;
 
 mod acts;
 mod clock;
+mod collection;
 mod crl;
 mod engine;
 mod evidence;
@@ -30,9 +31,11 @@ mod revocation;
 mod signer;
 mod signing;
 mod submission;
+mod telemetry;
 
 pub use acts::{Act, OnUnsignable};
 pub use clock::{Clock, Entropy, EntropyFault, SystemClock};
+pub use collection::{Collected, Retention};
 pub use crl::CrlState;
 pub use engine::{Authority, AuthorityConfig, Limits};
 pub use faults::{ActFault, Broken, RevokeFault, SubmitFault};
@@ -48,3 +51,6 @@ pub use retirement::Retired;
 pub use signer::Signer;
 pub use store::Store;
 pub use submission::{Duplicate, Submission, Submitted};
+pub use telemetry::{
+    CommitOutcome, DecisionOutcome, Ended, ExecutionOutcome, Telemetry, Unobserved,
+};

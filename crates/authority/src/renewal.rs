@@ -21,6 +21,7 @@ use crate::profile::ProfileFault;
 use crate::signer::Signer;
 use crate::signing::{DraftFor, commit_broken};
 use crate::store::{Change, CommitFault, Precondition, Write};
+use crate::telemetry::DecisionOutcome;
 
 /// Why a certificate was not renewed.
 #[derive(Debug, thiserror::Error)]
@@ -112,6 +113,21 @@ impl Core {
         let earlier = request
             .map_err(Broken::from)?
             .ok_or(RenewFault::NoRequest { serial })?;
+        let door = earlier.door.clone();
+        let renewed = self.renew_from(&entry, earlier, lifetime, actor).await;
+        let outcome = DecisionOutcome::of_renewal(&renewed);
+        self.telemetry.decided(&door, outcome, RULE);
+        renewed
+    }
+
+    async fn renew_from(
+        &self,
+        entry: &LedgerEntry,
+        earlier: RequestRecord,
+        lifetime: u64,
+        actor: Requester,
+    ) -> Result<Issued, RenewFault> {
+        let (issuer, serial) = (&entry.issuer, entry.serial);
         let now = self.clock.now();
         let record = RequestRecord {
             id: self.new_request_id(now)?,
@@ -128,7 +144,7 @@ impl Core {
             attachment: Vec::new(),
             ..earlier
         };
-        let draft = self.draft_renewal(&entry, &record, lifetime, now)?;
+        let draft = self.draft_renewal(entry, &record, lifetime, now)?;
         let unrevoked = Precondition::Unrevoked {
             issuer: issuer.clone(),
             serial,
@@ -207,8 +223,9 @@ impl Core {
         now: UnixTime,
     ) -> Result<Draft, RenewFault> {
         let serial = entry.serial;
-        let signer = self.signers.get(&entry.signer);
+        let signer = self.signer(&entry.signer);
         let signer = signer
+            .as_deref()
             .filter(|signer| signer.issuer == entry.issuer)
             .ok_or_else(|| RenewFault::NoSigner {
                 signer: entry.signer.clone(),
