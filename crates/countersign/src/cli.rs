@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::config::{Autosign, Listen, Span, StoreKind, ValueFault};
+use crate::config::{Autosign, Listen, Span, StoreKind};
 
 /// One authority that decides, signs and accounts for every certificate request a fleet makes.
 #[derive(Debug, Parser)]
@@ -60,8 +60,8 @@ pub(crate) struct ServeArgs {
     /// Where state is kept [default: sqlite]
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<StoreKind>,
-    /// Address of the metrics listener; only off so far [default: off]
-    #[arg(long, value_name = "ADDR:PORT|off", value_parser = only_off)]
+    /// Address of metrics and health over plain HTTP, or off [default: off]
+    #[arg(long, value_name = "ADDR:PORT|off")]
     pub(crate) metrics_listen: Option<Listen>,
     /// Show the effective configuration and exit
     #[arg(long)]
@@ -287,14 +287,6 @@ pub(crate) enum ListFormat {
     Text,
     /// One object
     Json,
-}
-
-fn only_off(text: &str) -> Result<Listen, ValueFault> {
-    if text == "off" {
-        Ok(Listen::Off)
-    } else {
-        Err(ValueFault::Metrics)
-    }
 }
 
 /// As `puppetserver ca` reads it: a number without a unit counts seconds.

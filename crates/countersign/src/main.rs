@@ -9,8 +9,11 @@ mod config;
 mod data_folder;
 mod first_start;
 mod issuer_keys;
+mod logging;
 mod output;
+mod reload;
 mod serve;
+mod service_manager;
 mod settings;
 mod signers;
 mod upkeep;
@@ -67,7 +70,7 @@ fn run(command: Command) -> Result<u8> {
                 output::line(settings::printed(&settings)?.trim_end())?;
                 return Ok(0);
             }
-            block_on(serve::run(settings)).map(|()| 0)
+            block_on(serve::run(args, settings)).map(|()| 0)
         }
         Command::Csr { command } => block_on(commands::csr::run(command)).map(|()| 0),
         Command::Ca { command } => block_on(commands::ca::run(command)),

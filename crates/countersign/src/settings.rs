@@ -9,7 +9,7 @@ use countersign_keys::KeySpec;
 use countersign_pki::AltName;
 
 use crate::cli::ServeArgs;
-use crate::config::{Autosign, Config, Listen, Verification, nearest};
+use crate::config::{Autosign, Config, Listen, Span, Verification, nearest};
 use crate::data_folder::DataFolder;
 use crate::signers;
 
@@ -54,6 +54,11 @@ impl Settings {
             None => Config::default(),
         };
         overrule(&mut config, args);
+        Self::from_config(config)
+    }
+
+    /// The settings that a configuration comes to.
+    pub(crate) fn from_config(mut config: Config) -> Result<Self> {
         if config.hostnames.is_empty() {
             config.hostnames = vec![machine_name()];
         }
@@ -65,6 +70,10 @@ impl Settings {
         }
         let names = ServerNames::new(&config)?;
         let issuers = issuers(&config, &names)?;
+        if config.gc.interval < MIN_INTERVAL {
+            let interval = config.gc.interval;
+            bail!("gc.interval {interval} is shorter than {MIN_INTERVAL}: collect less often");
+        }
         // Signers are made anew for the engine; here it only matters that they can be.
         signers::all(&config)?;
         Ok(Self {
@@ -143,6 +152,9 @@ fn overrule(config: &mut Config, args: &ServeArgs) {
     }
     if let Some(autosign) = &args.autosign {
         config.puppet.autosign = autosign.clone();
+    }
+    if let Some(listen) = args.metrics_listen {
+        config.metrics.listen = listen;
     }
     if let Some(store) = args.store {
         config.store = store;
@@ -224,6 +236,9 @@ fn push_new<T: PartialEq>(list: &mut Vec<T>, item: T) {
 pub(crate) fn printed(settings: &Settings) -> Result<String> {
     serde_saphyr::to_string(&settings.config).context("cannot show the configuration")
 }
+
+/// More often would only cost.
+const MIN_INTERVAL: Span = Span::seconds(60);
 
 #[cfg(test)]
 mod tests {
@@ -374,6 +389,7 @@ mod tests {
                 "max_lifetime",
             ),
             ("signers: [{name: a.b/c, lifetime: 1m}]", "10m"),
+            ("gc: {interval: 59s}", "gc.interval 59s is shorter than 1m"),
         ];
         for (file, part) in cases {
             let fault = fault(file);
