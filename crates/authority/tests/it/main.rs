@@ -5,6 +5,7 @@
 )]
 
 mod autosign;
+mod collection;
 mod enrolment;
 mod invariants;
 mod kill_points;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use countersign_authority::profile::{Authorization, OtherNames, PuppetSettings};
 use countersign_authority::{
     Authority, AuthorityConfig, Clock, Door, Issuer, IssuerId, KeyStore, Limits, Profile, Signer,
-    Store, Submission,
+    Store, Submission, Telemetry,
 };
 use countersign_keys::{FileKeys, KeySpec, LeafKey, RootCertificate, SystemEntropy, create_issuer};
 use countersign_pki::{AltName, CheckedCsr, CsrLimits, Serial, UnixTime};
@@ -131,6 +131,37 @@ pub(crate) async fn authority_with(
         Limits::STANDARD,
     )
     .await
+}
+
+/// An authority that approves what agents ask, and tells somebody what it does.
+pub(crate) async fn authority_observed(
+    folder: &Path,
+    clock: Arc<dyn Clock>,
+    telemetry: Arc<dyn Telemetry>,
+) -> Authority {
+    let keys = Arc::new(keys(folder));
+    let algorithm = keys.algorithm(&issuer_id()).unwrap();
+    let chain = std::fs::read(folder.join("ca.pem")).unwrap();
+    let signer = |name, profile, one_certificate_per_name| Signer {
+        name,
+        profile,
+        issuer: issuer_id(),
+        one_certificate_per_name,
+    };
+    let config = AuthorityConfig {
+        store: Arc::new(store(folder)),
+        keys,
+        clock,
+        entropy: Arc::new(SystemEntropy),
+        issuers: vec![Issuer::from_chain(issuer_id(), chain, algorithm).unwrap()],
+        signers: vec![
+            signer(agent_signer(), Profile::puppet_agent(settings()), true),
+            signer(client_signer(), Profile::kube_apiserver_client(), false),
+        ],
+        policy: policy(true),
+        limits: Limits::STANDARD,
+    };
+    Authority::start_observed(config, telemetry).await.unwrap()
 }
 
 /// The same with other limits.

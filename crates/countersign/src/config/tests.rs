@@ -54,7 +54,7 @@ fn reads_every_key() {
     );
     assert_eq!(config.signers[0].max_lifetime, Some(Span::days(90)));
     assert_eq!(config.metrics.listen.to_string(), "127.0.0.1:8142");
-    let kept = |section: super::gc::DoorSection| {
+    let kept = |section: gc::DoorSection| {
         [
             section.pending,
             section.denied,

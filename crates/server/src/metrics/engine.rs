@@ -12,6 +12,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use crate::kubernetes;
+use crate::puppet::PuppetDoor;
+
 use super::histogram::{GROUPS, Histogram, REQUESTS, SIGNATURES};
 use super::{NamedLabel, StaticLabel, registered};
 
@@ -67,12 +70,7 @@ impl EngineMetrics {
             signatures: signatures(registry, issuers),
             commits: Commits::new(registry),
             executions: Executions::new(registry),
-            collected: registered(
-                registry,
-                "countersign_collected_requests",
-                "Old requests that garbage collection has forgotten",
-                Family::default(),
-            ),
+            collected: collected(registry),
         }
     }
 }
@@ -108,10 +106,7 @@ impl Telemetry for EngineMetrics {
     }
 
     fn collected(&self, door: &Door, state: RequestState, count: u64) {
-        let labels = [
-            ("door", door.to_string()),
-            ("state", state.word().to_owned()),
-        ];
+        let labels = collected_labels(door, state);
         self.collected.get_or_create(&labels).inc_by(count);
     }
 
@@ -163,6 +158,35 @@ fn signatures(
         (issuer, metrics)
     };
     issuers.into_iter().map(of).collect()
+}
+
+/// Every door and state is there from the beginning: nothing collected is something to see.
+fn collected(registry: &mut Registry) -> Family<CollectedLabels, Counter> {
+    let counts = registered(
+        registry,
+        "countersign_collected_requests",
+        "Old requests that garbage collection has forgotten",
+        Family::<CollectedLabels, Counter>::default(),
+    );
+    for door in [PuppetDoor::DOOR, kubernetes::DOOR] {
+        for state in [
+            RequestState::Pending,
+            RequestState::Approved,
+            RequestState::Issued,
+            RequestState::Denied,
+            RequestState::Failed,
+        ] {
+            let _from_zero = counts.get_or_create(&collected_labels(&door, state));
+        }
+    }
+    counts
+}
+
+fn collected_labels(door: &Door, state: RequestState) -> CollectedLabels {
+    [
+        ("door", door.to_string()),
+        ("state", state.word().to_owned()),
+    ]
 }
 
 impl Commits {

@@ -14,6 +14,9 @@ use prometheus_client::registry::Registry;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
+use crate::kubernetes;
+use crate::puppet::PuppetDoor;
+
 use super::{Gauges, NamedLabel, registered};
 
 /// Figures that are brought up to date before they are shown.
@@ -96,9 +99,10 @@ impl StateMetrics {
 
     fn show(&self, authority: &Authority, tally: &Tally) {
         // A door or issuer that is not in the answer has none.
-        self.pending.clear();
-        for (door, count) in &tally.pending {
-            set(&self.pending, "door", door.as_str(), *count);
+        for door in [PuppetDoor::DOOR, kubernetes::DOOR] {
+            let found = tally.pending.iter().find(|(of, _)| *of == door);
+            let count = found.map_or(0, |(_, count)| *count);
+            set(&self.pending, "door", door.as_str(), count);
         }
         for issuer in authority.issuers() {
             let name = issuer.id();
