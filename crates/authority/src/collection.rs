@@ -14,10 +14,10 @@ use crate::engine::{Authority, Core};
 use crate::faults::Broken;
 use crate::model::{AuditEntry, Door, RequestId, RequestRecord, RequestState};
 use crate::signing::commit_broken;
-use crate::store::{AgeFilter, Change, CommitFault, Precondition, Write};
+use crate::store::{AgeFilter, Change, CommitFault, Precondition, RequestUpdate, Write};
 
 /// How long requests of one door and state are kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Retention {
     /// The door.
     pub door: Door,
@@ -25,6 +25,29 @@ pub struct Retention {
     pub state: RequestState,
     /// Older ones are forgotten.
     pub seconds: u64,
+    /// What the door says of one that is about to be.
+    pub hold: Hold,
+}
+
+/// Asks a door whether it holds a request back, now.
+pub type Hold = fn(&RequestRecord, UnixTime) -> Held;
+
+/// Whether a door holds a request back that is old.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// It does not: the request is forgotten.
+    No,
+    /// It does, and nothing is to be changed.
+    Yes,
+    /// It does, and notes in its own data that the request should go.
+    Noting(Vec<u8>),
+}
+
+impl Held {
+    /// For doors that hold nothing back.
+    pub fn never(_record: &RequestRecord, _now: UnixTime) -> Self {
+        Self::No
+    }
 }
 
 /// What a collection came to.
@@ -80,7 +103,7 @@ impl Core {
             after = Some(last.id);
             let old = page.iter().filter(|record| age_from(record) < cutoff);
             // One group of the writer at most: between two batches others have their turn.
-            let ended = join_all(old.map(|record| self.forget(record, now))).await;
+            let ended = join_all(old.map(|record| self.forget(record, rule.hold, now))).await;
             let mut count: u64 = 0;
             let mut first_fault = None;
             for forgotten in ended {
@@ -100,14 +123,30 @@ impl Core {
         }
     }
 
-    /// Whether it was still as it had been read.
-    async fn forget(&self, record: &RequestRecord, now: UnixTime) -> Result<bool, Broken> {
+    /// Whether it is gone: it was still as it had been read, and its door let go of it.
+    async fn forget(
+        &self,
+        record: &RequestRecord,
+        hold: Hold,
+        now: UnixTime,
+    ) -> Result<bool, Broken> {
+        let (write, is_gone) = match hold(record, now) {
+            Held::Yes => return Ok(false),
+            Held::No => (Write::DeleteRequest(record.id), true),
+            Held::Noting(attachment) => {
+                let update = RequestUpdate {
+                    attachment: Some(attachment),
+                    ..RequestUpdate::none(record)
+                };
+                (Write::UpdateRequest(update), false)
+            }
+        };
         let change = Change {
             preconditions: vec![Precondition::RequestAt {
                 id: record.id,
                 version: record.version,
             }],
-            writes: vec![Write::DeleteRequest(record.id)],
+            writes: vec![write],
             audit: vec![AuditEntry {
                 at: now,
                 actor: Requester::authority(),
@@ -118,7 +157,7 @@ impl Core {
             }],
         };
         match self.store.commit(change).await {
-            Ok(_) => Ok(true),
+            Ok(_) => Ok(is_gone),
             Err(CommitFault::Conflict { .. }) => Ok(false),
             Err(other) => Err(commit_broken(other)),
         }

@@ -35,7 +35,7 @@ mod telemetry;
 
 pub use acts::{Act, OnUnsignable};
 pub use clock::{Clock, Entropy, EntropyFault, SystemClock};
-pub use collection::{Collected, Retention};
+pub use collection::{Collected, Held, Hold, Retention};
 pub use crl::CrlState;
 pub use engine::{Authority, AuthorityConfig, Limits};
 pub use faults::{ActFault, Broken, RevokeFault, SubmitFault};

@@ -360,7 +360,7 @@ mod tests {
         let limits = limits(0, 1);
         let clone = limits.clone();
         let now = UnixTime(START);
-        let mut ask = || limits.admit(address("192.0.2.7"), Some("web01"), now);
+        let ask = || limits.admit(address("192.0.2.7"), Some("web01"), now);
         ask().unwrap();
         let rates = |per_certname| RequestRates {
             per_source: 0,

@@ -4,8 +4,10 @@ use std::sync::{Arc, Mutex};
 
 use countersign_authority::store::{Past, RequestFilter};
 use countersign_authority::{
-    Authority, Collected, DecisionOutcome, Door, RequestState, Retention, Telemetry,
+    Authority, Collected, DecisionOutcome, Door, Held, RequestState, Retention, Telemetry,
 };
+use countersign_keys::LeafKey;
+use countersign_pki::AltName;
 
 use crate::world::{self, DOOR, TestClock, World, act, client_signer, issuer_id, submission};
 
@@ -16,6 +18,7 @@ fn keep(state: RequestState, seconds: u64) -> Retention {
         door: DOOR,
         state,
         seconds,
+        hold: Held::never,
     }
 }
 
@@ -85,7 +88,7 @@ async fn a_certificate_outlives_its_request_and_keeps_its_name() {
     let rules = [keep(RequestState::Issued, HOUR)];
     let collected = authority.collect(&rules).await.unwrap();
     assert_eq!(collected, forgotten(RequestState::Issued, 1));
-    assert_eq!(authority.request(issued.id).await.unwrap(), None);
+    assert!(authority.request(issued.id).await.unwrap().is_none());
 
     let entry = authority.certificate(&issuer_id(), &serial).await.unwrap();
     assert_eq!(entry.unwrap().name, "web01");
@@ -121,7 +124,7 @@ async fn rules_touch_only_their_door_and_state_and_many_pages_are_collected() {
     assert_eq!(collected, forgotten(RequestState::Pending, 150));
     assert_eq!(names(authority).await, ["elsewhere"]);
     let freed = authority.request_at(&DOOR, "host7", Past::Include).await;
-    assert_eq!(freed.unwrap(), None);
+    assert!(freed.unwrap().is_none());
 }
 
 /// Writes down what it is told.
@@ -165,9 +168,10 @@ async fn every_decision_is_reported_with_what_settled_it() {
         .submit(submission("ca.example.com"))
         .await
         .unwrap();
-    let mut unknown = submission("unknown");
-    unknown.key = "another".to_owned();
-    authority.submit(unknown).await.unwrap();
+    let other = AltName::Dns("other.example".to_owned());
+    let widened = world::csr(&LeafKey::generate().unwrap(), "wide", &[other]);
+    let widened = world::with_csr("wide", widened);
+    authority.submit(widened).await.unwrap();
     let serial = authority.newest_certificate(&issuer_id(), "web01").await;
     let serial = serial.unwrap().unwrap().serial;
     let actor = act("x").actor;

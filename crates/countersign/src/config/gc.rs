@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use countersign_authority::{RequestState, Retention};
+use countersign_authority::{Held, Hold, RequestState, Retention};
 use countersign_server::{kubernetes, puppet};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -52,7 +52,7 @@ pub(crate) enum Keep {
 }
 
 /// What the collector does.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Collection {
     pub(crate) interval: Duration,
     pub(crate) rules: Vec<Retention>,
@@ -61,11 +61,11 @@ pub(crate) struct Collection {
 impl GcSection {
     pub(crate) fn collection(&self) -> Collection {
         let doors = [
-            (puppet::PuppetDoor::DOOR, self.puppet),
-            (kubernetes::DOOR, self.kubernetes),
+            (puppet::PuppetDoor::DOOR, self.puppet, Held::never as Hold),
+            (kubernetes::DOOR, self.kubernetes, kubernetes::held_back),
         ];
         let mut rules = Vec::new();
-        for (door, kept) in doors {
+        for (door, kept, hold) in doors {
             for (state, keep) in [
                 (RequestState::Pending, kept.pending),
                 (RequestState::Denied, kept.denied),
@@ -78,6 +78,7 @@ impl GcSection {
                         door: door.clone(),
                         state,
                         seconds: span.as_seconds(),
+                        hold,
                     });
                 }
             }
