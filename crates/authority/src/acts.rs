@@ -16,6 +16,7 @@ use crate::issuance::Intended;
 use crate::model::{AuditEntry, Door, RequestRecord, RequestState, Revision};
 use crate::signing::{DraftFor, commit_broken};
 use crate::store::{Change, CommitFault, Past, Precondition, RequestFilter, RequestUpdate, Write};
+use crate::telemetry::{DecisionOutcome, PERSON};
 
 /// A person's act on a request.
 #[derive(Clone, Debug)]
@@ -51,15 +52,23 @@ impl Authority {
     /// A person approves a waiting request; it is signed before this returns.
     pub async fn approve(&self, act: Act) -> Result<RequestRecord, ActFault> {
         let core = Arc::clone(&self.core);
-        self.carry_through(async move { core.approve(act).await })
-            .await
+        let door = act.door.clone();
+        let acted = self
+            .carry_through(async move { core.approve(act).await })
+            .await;
+        self.report_act(&door, &acted);
+        acted
     }
 
     /// A person denies a waiting request.
     pub async fn deny(&self, act: Act) -> Result<RequestRecord, ActFault> {
         let core = Arc::clone(&self.core);
-        self.carry_through(async move { core.deny(act).await })
-            .await
+        let door = act.door.clone();
+        let acted = self
+            .carry_through(async move { core.deny(act).await })
+            .await;
+        self.report_act(&door, &acted);
+        acted
     }
 
     /// Forgets a request and frees its name. Its certificate, if any, stays in the ledger.
@@ -77,6 +86,14 @@ impl Authority {
     }
 }
 
+impl Authority {
+    fn report_act(&self, door: &Door, acted: &Result<RequestRecord, ActFault>) {
+        if let Some(outcome) = DecisionOutcome::of_act(acted) {
+            self.core.telemetry.decided(door, outcome, PERSON);
+        }
+    }
+}
+
 impl Core {
     async fn approve(&self, act: Act) -> Result<RequestRecord, ActFault> {
         let (record, explanation) = self.judged(&act, PersonVerdict::Approve).await?;
@@ -86,7 +103,8 @@ impl Core {
                 source,
             }
         })?;
-        let signer = self.signers.get(&record.signer);
+        let signer = self.signer(&record.signer);
+        let signer = signer.as_deref();
         let unsignable = signer.and_then(|signer| {
             signer
                 .profile

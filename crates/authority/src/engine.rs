@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use countersign_pki::{Serial, UnixTime, verify};
 use countersign_policy::{Policy, SignerName};
+use tokio::time::Instant;
 use tracing::warn;
 
 use crate::clock::{Clock, Entropy};
@@ -21,7 +22,8 @@ use crate::recovery::Patience;
 use crate::revocation::Revocations;
 use crate::signer::Signer;
 use crate::signing::commit_broken;
-use crate::store::{Change, Changed, Past, RequestFilter, Store, StoreFault, Write};
+use crate::store::{Change, Changed, Past, RequestFilter, Store, StoreFault, Tally, Write};
+use crate::telemetry::{Ended, Telemetry, Unobserved};
 
 /// The engine. Cheap to clone: every clone is the same authority.
 #[derive(Clone)]
@@ -82,16 +84,19 @@ impl Limits {
     };
 }
 
+type Signers = BTreeMap<SignerName, Arc<Signer>>;
+
 pub(crate) struct Core {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) keys: Arc<dyn KeyStore>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) issuers: BTreeMap<IssuerId, Issuer>,
-    pub(crate) signers: BTreeMap<SignerName, Signer>,
+    signers: ArcSwap<Signers>,
     pub(crate) policy: ArcSwap<Policy>,
     pub(crate) limits: Limits,
     pub(crate) evidence: LocalEvidence,
+    pub(crate) telemetry: Arc<dyn Telemetry>,
     pub(crate) owner: Owner,
     pub(crate) revocations: BTreeMap<IssuerId, Revocations>,
     pub(crate) patience: Mutex<BTreeMap<IssuerId, Patience>>,
@@ -107,6 +112,14 @@ impl Authority {
     /// Loads revocations, publishes CRLs that lack something, and finishes or voids what an earlier
     /// process left between intent and record. When this returns, the authority may serve.
     pub async fn start(config: AuthorityConfig) -> Result<Self, Broken> {
+        Self::start_observed(config, Arc::new(Unobserved)).await
+    }
+
+    /// The same, with somebody who counts what happens.
+    pub async fn start_observed(
+        config: AuthorityConfig,
+        telemetry: Arc<dyn Telemetry>,
+    ) -> Result<Self, Broken> {
         let mut id = [0u8; 8];
         config.entropy.fill(&mut id)?;
         let revocations = config
@@ -130,11 +143,7 @@ impl Authority {
                 .into_iter()
                 .map(|i| (i.id().clone(), i))
                 .collect(),
-            signers: config
-                .signers
-                .into_iter()
-                .map(|s| (s.name.clone(), s))
-                .collect(),
+            signers: ArcSwap::from_pointee(by_name(config.signers)),
             policy: ArcSwap::from_pointee(config.policy),
             limits: config.limits,
             evidence: LocalEvidence::new(Executables {
@@ -142,6 +151,7 @@ impl Authority {
                 at_once: config.limits.executables_at_once,
                 ..Executables::STANDARD
             }),
+            telemetry,
             owner: Owner(format!("{:016x}", u64::from_be_bytes(id))),
             revocations,
             patience: Mutex::new(BTreeMap::new()),
@@ -170,8 +180,14 @@ impl Authority {
     }
 
     /// A signer by name.
-    pub fn signer(&self, name: &SignerName) -> Option<&Signer> {
-        self.core.signers.get(name)
+    pub fn signer(&self, name: &SignerName) -> Option<Arc<Signer>> {
+        self.core.signer(name)
+    }
+
+    /// Puts other signers in force, for what is examined and drafted from now on. One whose issuer this
+    /// authority does not have signs nothing.
+    pub fn set_signers(&self, signers: Vec<Signer>) {
+        self.core.signers.store(Arc::new(by_name(signers)));
     }
 
     /// The policy in force.
@@ -222,7 +238,7 @@ impl Authority {
     /// Why the signer of a request could not sign it as things stand.
     pub fn unsignable(&self, record: &RequestRecord) -> Option<ProfileFault> {
         let csr = countersign_pki::CheckedCsr::trusted_from_store(&record.csr_der).ok()?;
-        let signer = self.core.signers.get(&record.signer)?;
+        let signer = self.core.signer(&record.signer)?;
         signer
             .profile
             .examine(&csr, &record.key, &record.wishes)
@@ -260,6 +276,12 @@ impl Authority {
             .await
     }
 
+    /// Figures for monitoring: what waits, and which certificates end within so many seconds.
+    pub async fn tally(&self, seconds: u64) -> Result<Tally, StoreFault> {
+        let now = self.now();
+        self.core.store.tally(now, now.plus_seconds(seconds)).await
+    }
+
     /// The change feed.
     pub async fn changes(&self, since: Revision, limit: usize) -> Result<Vec<Changed>, StoreFault> {
         self.core.store.changes(since, limit).await
@@ -280,7 +302,18 @@ impl Authority {
     }
 }
 
+fn by_name(signers: Vec<Signer>) -> Signers {
+    let signers = signers.into_iter().map(Arc::new);
+    signers
+        .map(|signer| (signer.name.clone(), signer))
+        .collect()
+}
+
 impl Core {
+    pub(crate) fn signer(&self, name: &SignerName) -> Option<Arc<Signer>> {
+        self.signers.load().get(name).cloned()
+    }
+
     pub(crate) fn issuer(&self, id: &IssuerId) -> Result<&Issuer, Broken> {
         let unknown = || SignFault::UnknownIssuer { issuer: id.clone() };
         Ok(self.issuers.get(id).ok_or_else(unknown)?)
@@ -305,7 +338,14 @@ impl Core {
 
     /// A signature by the issuer's key, verified before release where that is due.
     pub(crate) async fn sign(&self, id: &IssuerId, message: &[u8]) -> Result<Signature, Broken> {
-        let signature = self.keys.sign(id, message.to_vec()).await?;
+        let begun = Instant::now();
+        let signed = self.keys.sign(id, message.to_vec()).await;
+        let ended = match signed {
+            Ok(_) => Ended::Well,
+            Err(_) => Ended::Failed,
+        };
+        self.telemetry.signed(id, ended, begun.elapsed());
+        let signature = signed?;
         let count = self.signatures.fetch_add(1, Ordering::Relaxed);
         if self.keys.verify_each(id) || count.is_multiple_of(self.limits.verify_one_in.max(1)) {
             let issuer = self.issuer(id)?;

@@ -17,6 +17,7 @@ pub mod store;
 mod acts;
 mod ancestors;
 mod clock;
+mod collection;
 mod crl;
 mod engine;
 mod evidence;
@@ -32,11 +33,13 @@ mod revocation;
 mod signer;
 mod signing;
 mod submission;
+mod telemetry;
 mod unlisting;
 
 pub use acts::{Act, OnUnsignable};
 pub use ancestors::AncestorCrlFault;
 pub use clock::{Clock, Entropy, EntropyFault, SystemClock};
+pub use collection::{Collected, Held, Hold, Retention};
 pub use crl::{CrlEnd, CrlState};
 pub use engine::{Authority, AuthorityConfig, Limits};
 pub use evidence::Executables;
@@ -53,3 +56,6 @@ pub use retirement::Retired;
 pub use signer::{OnWaiting, Signer};
 pub use store::Store;
 pub use submission::{Duplicate, Submission, Submitted};
+pub use telemetry::{
+    CommitOutcome, DecisionOutcome, Ended, ExecutionOutcome, Telemetry, Unobserved,
+};

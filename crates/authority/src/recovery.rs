@@ -148,7 +148,7 @@ impl Core {
 
     /// The certificate of an approval on record, once more: examined as if it came in now.
     fn redraft(&self, record: &RequestRecord, intent: &Intent) -> Redrafted {
-        let Some(signer) = self.signers.get(&record.signer) else {
+        let Some(signer) = self.signer(&record.signer) else {
             return Redrafted::NotNow;
         };
         if !self.issuers.contains_key(&signer.issuer) {
@@ -179,7 +179,7 @@ impl Core {
                 not_after: intent.not_after,
             },
         };
-        match self.draft(approval, signer, of) {
+        match self.draft(approval, &signer, of) {
             Ok(draft) => Redrafted::Draft(Box::new(draft)),
             Err(Broken::Draft(fault)) => Redrafted::Never(fault.to_string()),
             Err(fault) => Redrafted::Broken(fault),

@@ -26,6 +26,7 @@ use crate::profile::ProfileFault;
 use crate::signer::Signer;
 use crate::signing::{DraftFor, commit_broken};
 use crate::store::{Change, CommitFault, Precondition, Write};
+use crate::telemetry::DecisionOutcome;
 
 /// Why a certificate was not renewed.
 #[derive(Debug, thiserror::Error)]
@@ -114,11 +115,26 @@ impl Core {
         let serial = *serial;
         let entry = self.renewable(issuer, serial).await?;
         let request = self.store.request(entry.request).await;
-        let now = self.clock.now();
         let earlier = match request.map_err(Broken::from)? {
             Some(request) => request,
-            None => implied_request(&entry, now)?,
+            None => implied_request(&entry, self.clock.now())?,
         };
+        let door = earlier.door.clone();
+        let renewed = self.renew_from(&entry, earlier, lifetime, actor).await;
+        let outcome = DecisionOutcome::of_renewal(&renewed);
+        self.telemetry.decided(&door, outcome, RULE);
+        renewed
+    }
+
+    async fn renew_from(
+        &self,
+        entry: &LedgerEntry,
+        earlier: RequestRecord,
+        lifetime: u64,
+        actor: Requester,
+    ) -> Result<Issued, RenewFault> {
+        let (issuer, serial) = (&entry.issuer, entry.serial);
+        let now = self.clock.now();
         let record = RequestRecord {
             id: self.new_request_id(now)?,
             live: false,
@@ -134,7 +150,7 @@ impl Core {
             attachment: Vec::new(),
             ..earlier
         };
-        let draft = self.draft_renewal(&entry, &record, lifetime, now)?;
+        let draft = self.draft_renewal(entry, &record, lifetime, now)?;
         let unrevoked = Precondition::Unrevoked {
             issuer: issuer.clone(),
             serial,
@@ -213,8 +229,9 @@ impl Core {
         now: UnixTime,
     ) -> Result<Draft, RenewFault> {
         let serial = entry.serial;
-        let signer = self.signers.get(&entry.signer);
+        let signer = self.signer(&entry.signer);
         let signer = signer
+            .as_deref()
             .filter(|signer| signer.issuer == entry.issuer)
             .ok_or_else(|| RenewFault::NoSigner {
                 signer: entry.signer.clone(),

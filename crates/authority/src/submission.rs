@@ -9,6 +9,7 @@ use countersign_policy::{
     Policy, Query, Request, Requester, SignerName, Step, Verdict, Wishes, decide,
 };
 
+use tokio::time::Instant;
 use tracing::info;
 
 use crate::engine::{Authority, Core};
@@ -20,6 +21,7 @@ use crate::profile::ProfileFault;
 use crate::signer::{OnWaiting, Signer};
 use crate::signing::{DraftFor, MAX_TRIES, commit_broken};
 use crate::store::{Change, CommitFault, Past, Precondition, RequestFilter, RequestUpdate, Write};
+use crate::telemetry::{DecisionOutcome, ExecutionOutcome, NOBODY, settled_by};
 
 /// A request as a door hands it over.
 #[derive(Debug)]
@@ -87,8 +89,15 @@ impl Authority {
     /// returns, what it says is durable.
     pub async fn submit(&self, submission: Submission) -> Result<Submitted, SubmitFault> {
         let core = Arc::clone(&self.core);
-        self.carry_through(async move { core.submit(submission).await })
-            .await
+        let door = submission.door.clone();
+        let submitted = self
+            .carry_through(async move { core.submit(submission).await })
+            .await;
+        if let Err(fault) = &submitted {
+            let outcome = DecisionOutcome::of_submit_fault(fault);
+            self.core.telemetry.decided(&door, outcome, NOBODY);
+        }
+        submitted
     }
 }
 
@@ -97,7 +106,8 @@ impl Core {
         let now = self.clock.now();
         let id = self.new_request_id(now)?;
         let policy = self.policy.load_full();
-        let signer = self.signers.get(&submission.signer);
+        let signer = self.signer(&submission.signer);
+        let signer = signer.as_deref();
         let unsignable = signer.and_then(|signer| {
             signer
                 .profile
@@ -154,6 +164,7 @@ impl Core {
         match (approval, signer) {
             (Some(approval), Some(signer)) => {
                 let issued = self.submit_approved(&mut stored, approval, signer).await?;
+                stored.report(self, DecisionOutcome::Issued);
                 let version = issued.1;
                 Ok(Submitted {
                     id,
@@ -169,6 +180,15 @@ impl Core {
                     self.find_room(&stored.submission, signer).await?;
                 }
                 let version = self.insert(&mut stored, signer, None).await?;
+                let outcome = match (state, &unsignable) {
+                    (_, Some(_)) => DecisionOutcome::Unsignable,
+                    (RequestState::Denied, None) => DecisionOutcome::Denied,
+                    (RequestState::Approved, None) => DecisionOutcome::Approved,
+                    (RequestState::Issued, None) => DecisionOutcome::Issued,
+                    (RequestState::Failed, None) => DecisionOutcome::Failed,
+                    (RequestState::Pending, None) => DecisionOutcome::Pending,
+                };
+                stored.report(self, outcome);
                 let s = &stored.submission;
                 info!(door = %s.door, name = ?s.key, request = %id, state = state.word(), "stored");
                 Ok(Submitted {
@@ -231,8 +251,16 @@ impl Core {
                 let execution = match asking {
                     Asking::InEarnest => {
                         let request = submission.csr.to_pem();
+                        let begun = Instant::now();
                         let executed = self.evidence.execute(&path, &submission.key, request);
-                        executed.await.map_err(|Busy| Broken::Busy)?
+                        let executed = executed.await;
+                        let outcome = match &executed {
+                            Ok(Execution::Approved) => ExecutionOutcome::Approved,
+                            Ok(Execution::Declined(_)) => ExecutionOutcome::Declined,
+                            Err(Busy) => ExecutionOutcome::Busy,
+                        };
+                        self.telemetry.executed(outcome, begun.elapsed());
+                        executed.map_err(|Busy| Broken::Busy)?
                     }
                     Asking::WithoutRunning => Execution::Approved,
                 };
@@ -421,6 +449,12 @@ struct Stored {
 }
 
 impl Stored {
+    fn report(&self, core: &Core, outcome: DecisionOutcome) {
+        let rule = settled_by(&self.explanation);
+        let door = &self.submission.door;
+        core.telemetry.decided(door, outcome, rule);
+    }
+
     fn change(
         &self,
         signer: Option<&Signer>,

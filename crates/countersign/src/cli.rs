@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::config::{Autosign, Config, Listen, Span, StoreKind, ValueFault};
+use crate::config::{Autosign, Config, Listen, Span, StoreKind};
 use crate::data_folder::DataFolder;
 
 pub(crate) use verbs::{
@@ -75,8 +75,8 @@ pub(crate) struct ServeArgs {
     /// Where state is kept [default: sqlite]
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<StoreKind>,
-    /// Address of the metrics listener; only off so far [default: off]
-    #[arg(long, value_name = "ADDR:PORT|off", value_parser = only_off)]
+    /// Address of metrics and health over plain HTTP, or off [default: off]
+    #[arg(long, value_name = "ADDR:PORT|off")]
     pub(crate) metrics_listen: Option<Listen>,
     /// Show the effective configuration and exit
     #[arg(long)]
@@ -385,14 +385,6 @@ pub(crate) enum ListFormat {
 
 /// Where requests arrive; `local` is the authority's own machine.
 const DOORS: [&str; 3] = ["puppet", "kubernetes", "local"];
-
-fn only_off(text: &str) -> Result<Listen, ValueFault> {
-    if text == "off" {
-        Ok(Listen::Off)
-    } else {
-        Err(ValueFault::Metrics)
-    }
-}
 
 #[cfg(test)]
 mod tests {

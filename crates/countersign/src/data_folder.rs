@@ -31,6 +31,9 @@ pub(crate) struct ServerFile {
     pub(crate) puppet: String,
     /// Kubernetes API, unless it is off.
     pub(crate) kubernetes: Option<String>,
+    /// Metrics and health, unless they are off.
+    #[serde(default)]
+    pub(crate) metrics: Option<String>,
     /// The server's certname.
     pub(crate) certname: String,
 }

@@ -11,10 +11,13 @@ mod config;
 mod data_folder;
 mod first_start;
 mod issuer_keys;
+mod logging;
 mod offline;
 mod output;
 mod progress;
+mod reload;
 mod serve;
+mod service_manager;
 mod settings;
 mod signers;
 mod upkeep;
@@ -76,12 +79,12 @@ fn run(command: Command) -> Result<u8> {
                 output::line(settings::printed(&settings)?.trim_end())?;
                 return Ok(0);
             }
-            block_on(serve::run(settings)).map(|()| 0)
+            block_on(serve::run(args, settings)).map(|()| 0)
         }
         Command::Csr { command } => block_on(commands::csr::run(command)).map(|()| 0),
         Command::Ca { verbose, command } => {
             if verbose {
-                serve::start_logging(&config::Log {
+                logging::start(&config::Log {
                     level: "debug".to_owned(),
                     ..config::Log::default()
                 })?;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use countersign_authority::{Authority, IssuerId, Store};
+use countersign_authority::{Authority, IssuerId, Store, Unobserved};
 use countersign_store::{OpenFault, SqliteStore};
 
 use crate::commands::ca::Refusal;
@@ -36,7 +36,7 @@ impl Offline {
 
     /// The authority on a store that was opened before.
     pub(crate) async fn start(settings: &Settings, store: Arc<dyn Store>) -> Result<Self> {
-        let authority = serve::start_authority(settings, store).await?;
+        let authority = serve::start_authority(settings, store, Arc::new(Unobserved)).await?;
         let offline = Self {
             authority,
             issuer: IssuerId::parse(signers::PUPPET_ISSUER)?,

@@ -1,6 +1,5 @@
 //! `countersign serve`: puts the parts together, runs them, and takes them down again.
 
-use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
@@ -8,54 +7,64 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use countersign_authority::{
-    Authority, AuthorityConfig, Clock, Executables, IssuerId, Limits, Store, SystemClock,
+    Authority, AuthorityConfig, Clock, Executables, IssuerId, Limits, Store, SystemClock, Telemetry,
 };
 use countersign_keys::SystemEntropy;
 use countersign_pki::UnixTime;
 use countersign_policy::SignerName;
+use countersign_server::metrics::{
+    Doorway, EngineMetrics, Registry, ReloadMetrics, StateMetrics, TrafficMetrics,
+};
 use countersign_server::{
-    Listener, ListenerConfig, OnBadCertificate, RequestLimits, RequestRates, Timeouts, TlsIdentity,
-    enrol, kubernetes, puppet,
+    Listener, ListenerConfig, Monitor, OnBadCertificate, RequestLimits, RequestRates, Timeouts,
+    TlsIdentity, enrol, kubernetes, puppet,
 };
 use countersign_store::SqliteStore;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{Mutex, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
-use tracing_subscriber::EnvFilter;
 
-use crate::config::{Autosign, LimitsSection, Listen, Log, LogFormat};
+use crate::cli::ServeArgs;
+use crate::config::{Autosign, LimitsSection, Listen};
 use crate::data_folder::{DataFolder, Openness, Secrecy, ServerFile, write};
 use crate::first_start::{self, Issuers};
+use crate::logging::LogLevel;
+use crate::reload::{Live, Running};
 use crate::settings::Settings;
-use crate::{output, signers, upkeep};
+use crate::{logging, output, service_manager, signers, upkeep};
 
 /// Runs the authority until it is told to stop.
-pub(crate) async fn run(settings: Settings) -> Result<()> {
-    start_logging(&settings.config.log)?;
-    for warning in &settings.remarks.warnings {
-        warn!("{warning}");
-    }
-    for detail in &settings.remarks.details {
-        debug!("{detail}");
-    }
+pub(crate) async fn run(args: ServeArgs, settings: Settings) -> Result<()> {
+    let log = logging::start(&settings.config.log)?;
+    say_remarks(&settings);
     // From here on a signal asks for an orderly end, also while the first start is under way.
     let mut signals = Signals::new()?;
     let service = tokio::select! {
-        service = Service::start(&settings) => service?,
-        () = signals.next() => return Ok(()),
+        service = Service::start(args, settings, log) => service?,
+        () = signals.end() => return Ok(()),
     };
-    if let Err(error) = service.announce(&settings) {
+    if let Err(error) = service.announce() {
         // A closed standard output is no reason not to serve.
         warn!(%error, "cannot say that the service is ready");
     }
-    signals.next().await;
+    service_manager::ready(&service.addresses.status());
+    while let Asked::Reload = signals.next().await {
+        service_manager::reloading();
+        tokio::select! {
+            () = service.live.reload() => {}
+            () = signals.end() => break,
+        }
+        service_manager::ready(&service.addresses.status());
+    }
     info!("stopping");
+    service_manager::stopping();
     tokio::select! {
         () = service.stop() => {}
         // Whoever asks twice does not want to wait. Nothing acknowledged is lost.
-        () = signals.next() => {}
+        () = signals.end() => {}
     }
     Ok(())
 }
@@ -66,81 +75,114 @@ struct Service {
     is_first_start: bool,
     authority: Authority,
     folder: DataFolder,
+    live: Arc<Live>,
     tasks: TaskTracker,
     stop: CancellationToken,
+    watched: Watched,
 }
 
 impl Service {
-    async fn start(settings: &Settings) -> Result<Self> {
+    async fn start(args: ServeArgs, settings: Settings, log: LogLevel) -> Result<Self> {
+        let counters = Counters::new(&settings);
+        // Listens first, so that whoever waits for the rest is told what is missing.
+        let watched = Watched::start(settings.config.metrics.listen, &counters.monitor).await?;
         let folder = &settings.folder;
         if folder.create()? == Openness::Open {
             let folder = folder.root().display();
             warn!("others can read the names of files in {folder}: run `chmod 700 {folder}`");
         }
         // Opened first: its lock keeps a second process from starting on the same directory.
-        let store = SqliteStore::open(&folder.database())?;
+        let store = SqliteStore::open_observed(&folder.database(), counters.engine())?;
         let is_first_start = folder.server()?.is_none() && store.epoch().await? == 0;
         let store: Arc<dyn Store> = Arc::new(store);
         let (connections, files_before) = open_files(&settings.config.limits);
-        let authority = start_authority(settings, store).await?;
-        authority.set_executables(executables(settings, files_before));
-        serve_infra_crl(settings, &authority).await?;
+        let authority = start_authority(&settings, store, counters.engine()).await?;
+        authority.set_executables(executables(&settings, files_before));
+        serve_infra_crl(&settings, &authority).await?;
         upkeep::write_crls(&authority, folder)?;
 
-        let puppet_identity = first_start::puppet_credentials(&authority, settings).await?;
-        let limits = request_limits(settings);
+        let puppet_identity = first_start::puppet_credentials(&authority, &settings).await?;
+        let limits = RequestLimits::new(request_rates(&settings));
         let place = Place {
             authority: &authority,
             limits: &limits,
             connections,
             per_source: Some(settings.config.limits.connections_per_source).filter(|n| *n > 0),
+            traffic: &counters.traffic,
         };
-        let puppet = bind_puppet(settings, place, &puppet_identity).await?;
+        let (door, puppet) = bind_puppet(&settings, place, &puppet_identity).await?;
         let mut addresses = ServerFile {
             puppet: url(puppet.address()?),
             kubernetes: None,
+            metrics: watched.url.clone(),
             certname: settings.names.certname.clone(),
         };
+        let puppet_identity = puppet.identity();
+        let mut kubernetes_identity = None;
         let mut listeners = vec![puppet];
         if let Listen::On(address) = settings.config.kubernetes.listen {
-            let (server, admin) = first_start::kubernetes_credentials(&authority, settings).await?;
+            let (server, admin) =
+                first_start::kubernetes_credentials(&authority, &settings).await?;
             let listener = bind_kubernetes(address, place, &server).await?;
             let url = url(listener.address()?);
             first_start::write_kubeconfig(&authority, folder, &url, &admin)?;
             addresses.kubernetes = Some(url);
+            kubernetes_identity = Some(listener.identity());
             listeners.push(listener);
         }
-        warn_of_autosigning(settings);
+        warn_of_autosigning(&settings);
 
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         upkeep::start(&authority, folder, &tasks, &stop);
+        let (collection, rules) = watch::channel(settings.config.gc.collection());
+        tasks.spawn(upkeep::collect(authority.clone(), rules, stop.clone()));
+        tasks.spawn(service_manager::stay_alive(stop.clone()));
         for listener in listeners {
             tasks.spawn(listener.serve(stop.clone()));
         }
         write_server_file(folder, &addresses)?;
+        counters.monitor.started(&authority);
+        let folder = folder.clone();
+        let live = Arc::new(Live {
+            args,
+            started: settings.config.clone(),
+            authority: authority.clone(),
+            puppet: door,
+            limits,
+            puppet_identity,
+            kubernetes_identity,
+            log,
+            collection,
+            files_before,
+            metrics: counters.reloads,
+            running: Mutex::new(Running {
+                settings,
+                addresses: addresses.clone(),
+            }),
+        });
+        tasks.spawn(upkeep::renew_certificates(Arc::clone(&live), stop.clone()));
         Ok(Self {
             addresses,
             is_first_start,
             authority,
-            folder: folder.clone(),
+            folder,
+            live,
             tasks,
             stop,
+            watched,
         })
     }
 
     /// Says on standard output what was made, if this was the first start, and that the service is ready.
-    fn announce(&self, settings: &Settings) -> Result<()> {
+    fn announce(&self) -> Result<()> {
         if self.is_first_start {
-            output::line(&welcome(&settings.folder, &self.addresses))?;
+            output::line(&welcome(&self.folder, &self.addresses))?;
         }
-        let mut ready = format!("ready puppet={}", self.addresses.puppet);
-        if let Some(url) = &self.addresses.kubernetes {
-            write!(ready, " kubernetes={url}")?;
-        }
-        Ok(output::line(&ready)?)
+        Ok(output::line(&format!("ready {}", self.addresses.status()))?)
     }
 
     async fn stop(self) {
+        self.watched.monitor.stopping();
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
@@ -148,12 +190,91 @@ impl Service {
         if let Err(error) = upkeep::write_crls(&self.authority, &self.folder) {
             warn!(error = %format!("{error:#}"), "the CRL files were not written");
         }
+        self.watched.stop().await;
+    }
+}
+
+/// Everything that counts.
+struct Counters {
+    engine: Arc<EngineMetrics>,
+    traffic: TrafficMetrics,
+    reloads: ReloadMetrics,
+    monitor: Monitor,
+}
+
+impl Counters {
+    fn new(settings: &Settings) -> Self {
+        let mut registry = Registry::default();
+        let issuers = settings.issuers.iter().map(|issuer| issuer.id.clone());
+        let engine = EngineMetrics::new(&mut registry, issuers);
+        let traffic = TrafficMetrics::new(&mut registry);
+        let reloads = ReloadMetrics::new(&mut registry);
+        let version = env!("CARGO_PKG_VERSION");
+        let state = StateMetrics::new(&mut registry, version, SystemClock.now());
+        Self {
+            engine: Arc::new(engine),
+            traffic,
+            reloads,
+            monitor: Monitor::new(registry, state),
+        }
+    }
+
+    fn engine(&self) -> Arc<dyn Telemetry> {
+        Arc::clone(&self.engine) as Arc<dyn Telemetry>
+    }
+}
+
+/// The listener for those who watch. It is the first to answer and the last to end.
+struct Watched {
+    monitor: Monitor,
+    url: Option<String>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Watched {
+    async fn start(listen: Listen, monitor: &Monitor) -> Result<Self> {
+        let mut watched = Self {
+            monitor: monitor.clone(),
+            url: None,
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        };
+        if let Listen::On(address) = listen {
+            let listener = monitor.bind(address).await?;
+            if !address.ip().is_loopback() {
+                warn!(%address, "metrics are shown to everybody who reaches the address: they name doors, issuers and rules");
+            }
+            watched.url = Some(format!("http://{}", reachable(listener.address()?)));
+            watched.tasks.spawn(listener.serve(watched.stop.clone()));
+        }
+        Ok(watched)
+    }
+
+    async fn stop(self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+impl ServerFile {
+    /// Where everything is, in one line.
+    fn status(&self) -> String {
+        let mut line = format!("puppet={}", self.puppet);
+        for (name, url) in [("kubernetes", &self.kubernetes), ("metrics", &self.metrics)] {
+            if let Some(url) = url {
+                line.push_str(&format!(" {name}={url}"));
+            }
+        }
+        line
     }
 }
 
 pub(crate) async fn start_authority(
     settings: &Settings,
     store: Arc<dyn Store>,
+    telemetry: Arc<dyn Telemetry>,
 ) -> Result<Authority> {
     let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
     let prepared = Issuers::prepare(settings, &*store, &*clock, &*entropy).await?;
@@ -170,7 +291,7 @@ pub(crate) async fn start_authority(
             ..Limits::STANDARD
         },
     };
-    Authority::start(config)
+    Authority::start_observed(config, telemetry)
         .await
         .context("the authority cannot start")
 }
@@ -189,8 +310,18 @@ async fn serve_infra_crl(settings: &Settings, authority: &Authority) -> Result<(
         .context("the infrastructure CRL cannot be made")
 }
 
+/// What was noticed while the configuration was read, now that there is a log.
+pub(crate) fn say_remarks(settings: &Settings) {
+    for warning in &settings.remarks.warnings {
+        warn!("{warning}");
+    }
+    for detail in &settings.remarks.details {
+        debug!("{detail}");
+    }
+}
+
 /// How policy executables are run.
-fn executables(settings: &Settings, open_files: Option<u64>) -> Executables {
+pub(crate) fn executables(settings: &Settings, open_files: Option<u64>) -> Executables {
     let section = &settings.config.puppet.autosign_executable;
     Executables {
         seconds: section.timeout.as_seconds(),
@@ -218,12 +349,14 @@ struct Place<'a> {
     limits: &'a RequestLimits,
     /// Of each listener.
     connections: usize,
+    traffic: &'a TrafficMetrics,
     /// Of one address at each listener; `None`: a share.
     per_source: Option<usize>,
 }
 
 impl Place<'_> {
-    fn furnish(self, listener: Listener) -> Listener {
+    fn furnish(self, listener: Listener, doorway: Doorway) -> Listener {
+        let listener = listener.counted(self.traffic.listener(doorway));
         match self.per_source {
             Some(per_source) => listener.with_connections_per_source(per_source),
             None => listener,
@@ -231,19 +364,19 @@ impl Place<'_> {
     }
 }
 
-fn request_limits(settings: &Settings) -> RequestLimits {
+pub(crate) fn request_rates(settings: &Settings) -> RequestRates {
     let limits = &settings.config.limits;
-    RequestLimits::new(RequestRates {
+    RequestRates {
         per_source: limits.csr_per_minute_per_source,
         per_certname: limits.csr_per_minute_per_certname,
-    })
+    }
 }
 
 async fn bind_puppet(
     settings: &Settings,
     place: Place<'_>,
     identity: &TlsIdentity,
-) -> Result<Listener> {
+) -> Result<(puppet::PuppetDoor, Listener)> {
     let authority = place.authority;
     let issuer = IssuerId::parse(signers::PUPPET_ISSUER)?;
     let signer = SignerName::parse(signers::PUPPET_AGENT)?;
@@ -258,6 +391,7 @@ async fn bind_puppet(
     let native = enrol::EnrolDoor::new(authority.clone(), issuer.clone())
         .with_administrators(SignerName::parse(signers::PUPPET_ADMIN)?);
     let router = door
+        .clone()
         .router_within(place.limits.clone())
         .merge(enrol::router(native));
     let config = ListenerConfig {
@@ -269,10 +403,10 @@ async fn bind_puppet(
         timeouts: timeouts(settings),
     };
     let listener = Listener::bind(authority.clone(), router, config).await?;
-    Ok(place.furnish(listener))
+    Ok((door, place.furnish(listener, Doorway::Puppet)))
 }
 
-fn renewals(settings: &Settings) -> puppet::Renewals {
+pub(crate) fn renewals(settings: &Settings) -> puppet::Renewals {
     let section = &settings.config.puppet;
     if section.auto_renewal {
         let lifetime = section.auto_renewal_cert_ttl.as_seconds();
@@ -303,7 +437,7 @@ async fn bind_kubernetes(
         timeouts: Timeouts::STANDARD,
     };
     let listener = Listener::bind(authority.clone(), router, config).await?;
-    Ok(place.furnish(listener))
+    Ok(place.furnish(listener, Doorway::Kubernetes))
 }
 
 /// How many connections a listener may hold, and how many open files this process was meant to have. The limit of open
@@ -352,14 +486,14 @@ fn modified(path: &Path) -> UnixTime {
     seconds.map_or_else(|| SystemClock.now(), UnixTime)
 }
 
-fn write_server_file(folder: &DataFolder, addresses: &ServerFile) -> Result<()> {
+pub(crate) fn write_server_file(folder: &DataFolder, addresses: &ServerFile) -> Result<()> {
     let mut text = serde_json::to_string_pretty(addresses)?;
     text.push('\n');
     write(&folder.server_file(), text.as_bytes(), Secrecy::Public)?;
     Ok(())
 }
 
-fn warn_of_autosigning(settings: &Settings) {
+pub(crate) fn warn_of_autosigning(settings: &Settings) {
     match settings.config.puppet.autosign {
         Autosign::Everything => {
             warn!(
@@ -372,12 +506,16 @@ fn warn_of_autosigning(settings: &Settings) {
 
 /// How commands on this machine reach a listener.
 fn url(address: SocketAddr) -> String {
+    format!("https://{}", reachable(address))
+}
+
+fn reachable(address: SocketAddr) -> SocketAddr {
     let host = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
         ip => ip,
     };
-    format!("https://{}", SocketAddr::new(host, address.port()))
+    SocketAddr::new(host, address.port())
 }
 
 /// What the first start has made, and what to do next.
@@ -420,29 +558,17 @@ Use the Kubernetes API:
     text
 }
 
-pub(crate) fn start_logging(log: &Log) -> Result<()> {
-    let level = std::env::var(EnvFilter::DEFAULT_ENV)
-        .ok()
-        .filter(|level| !level.is_empty());
-    let level = level.as_ref().unwrap_or(&log.level);
-    let filter = EnvFilter::try_new(level)
-        .with_context(|| format!("log level {level:?} cannot be understood"))?;
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
-    match log.format {
-        LogFormat::Text => lines
-            .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-            .init(),
-        LogFormat::Json => lines.json().init(),
-    }
-    Ok(())
-}
-
-/// The signals that end the service.
+/// The signals that end the service, or make it read its configuration again.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Signal,
+}
+
+/// What a signal asks for.
+enum Asked {
+    Reload,
+    End,
 }
 
 impl Signals {
@@ -451,10 +577,19 @@ impl Signals {
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
             interrupt: listen(SignalKind::interrupt())?,
+            hangup: listen(SignalKind::hangup())?,
         })
     }
 
-    async fn next(&mut self) {
+    async fn next(&mut self) -> Asked {
+        tokio::select! {
+            _ = self.terminate.recv() => Asked::End,
+            _ = self.interrupt.recv() => Asked::End,
+            _ = self.hangup.recv() => Asked::Reload,
+        }
+    }
+
+    async fn end(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

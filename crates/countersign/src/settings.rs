@@ -11,7 +11,7 @@ use countersign_pki::AltName;
 
 use crate::cli::ServeArgs;
 use crate::config::{
-    Autosign, Config, KeyKind, Listen, Remarks, SerialKind, Verification, nearest,
+    Autosign, Config, KeyKind, Listen, Remarks, SerialKind, Span, Verification, nearest,
 };
 use crate::data_folder::DataFolder;
 use crate::first_start;
@@ -62,6 +62,11 @@ impl Settings {
         };
         let remarks = config.take_over_puppet_settings()?;
         overrule(&mut config, args);
+        Self::from_config(config, remarks)
+    }
+
+    /// The settings that a configuration comes to.
+    pub(crate) fn from_config(mut config: Config, remarks: Remarks) -> Result<Self> {
         check(&config)?;
         let folder = DataFolder::new(config.data.clone());
         if config.hostnames.is_empty() {
@@ -76,6 +81,10 @@ impl Settings {
         }
         let names = ServerNames::new(&config)?;
         let issuers = issuers(&config, &names)?;
+        if config.gc.interval < MIN_INTERVAL {
+            let interval = config.gc.interval;
+            bail!("gc.interval {interval} is shorter than {MIN_INTERVAL}: collect less often");
+        }
         // Signers are made anew for the engine; here it only matters that they can be.
         signers::all(&config)?;
         Ok(Self {
@@ -155,6 +164,9 @@ fn overrule(config: &mut Config, args: &ServeArgs) {
     }
     if let Some(autosign) = &args.autosign {
         config.puppet.autosign = autosign.clone();
+    }
+    if let Some(listen) = args.metrics_listen {
+        config.metrics.listen = listen;
     }
     if let Some(store) = args.store {
         config.store = store;
@@ -267,6 +279,8 @@ pub(crate) fn printed(settings: &Settings) -> Result<String> {
 const EXECUTABLE_TIMEOUTS: RangeInclusive<u64> = 1..=300;
 /// From what the smallest agents send to what still costs little to read.
 const CSR_BYTES: RangeInclusive<usize> = 4096..=1_048_576;
+/// More often would only cost.
+const MIN_INTERVAL: Span = Span::seconds(60);
 
 #[cfg(test)]
 mod tests {
@@ -434,6 +448,7 @@ mod tests {
                 "puppet: {puppet_conf: /nonexistent/puppet.conf}",
                 "/nonexistent/puppet.conf",
             ),
+            ("gc: {interval: 59s}", "gc.interval 59s is shorter than 1m"),
         ];
         for (file, part) in cases {
             let fault = fault(file);

@@ -1,15 +1,20 @@
-//! What goes on beside the listeners: unfinished signatures are finished, CRLs made anew and written to their files.
+//! What goes on beside the listeners: unfinished signatures are finished, CRLs made anew and written to their files, old
+//! requests forgotten, and the authority's own certificates renewed.
 
 use std::fmt::Display;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use countersign_authority::{Authority, IssuerId};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
+use crate::config::Collection;
 use crate::data_folder::{DataFolder, Secrecy, write};
+use crate::reload::Live;
 
 /// Starts the tasks; the tracker awaits them after `stop` is cancelled.
 pub(crate) fn start(
@@ -61,6 +66,46 @@ async fn finish_and_refresh(authority: Authority, stop: CancellationToken) {
     while pause(&stop).await {
         finishing.told(authority.recover().await);
         refreshing.told(authority.refresh_crls().await);
+    }
+}
+
+/// Forgets old requests: at once, then after each interval, and whenever the rules change.
+pub(crate) async fn collect(
+    authority: Authority,
+    mut rules: watch::Receiver<Collection>,
+    stop: CancellationToken,
+) {
+    let mut health = Health::new("forget old requests");
+    loop {
+        let Collection {
+            interval,
+            rules: of,
+        } = rules.borrow_and_update().clone();
+        tokio::select! {
+            collected = authority.collect(&of) => health.told(collected),
+            () = stop.cancelled() => return,
+        };
+        tokio::select! {
+            () = tokio::time::sleep(interval) => {}
+            changed = rules.changed() => if changed.is_err() { return },
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+/// Renews the authority's own certificates in good time. The start has looked at them just now.
+pub(crate) async fn renew_certificates(live: Arc<Live>, stop: CancellationToken) {
+    let mut health = Health::new("renew the server's certificates");
+    let mut pause = DAY;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = stop.cancelled() => return,
+        }
+        pause = match health.told(live.renew_certificates().await) {
+            Told::Well => DAY,
+            Told::Failed => AGAIN,
+        };
     }
 }
 
@@ -143,6 +188,9 @@ impl Health {
     }
 }
 
+/// They are renewed a month before their end.
+const DAY: Duration = Duration::from_secs(86_400);
+const AGAIN: Duration = Duration::from_secs(300);
 const CRL_FILE: &str = "ca_crl.pem";
 const INFRA_CRL_FILE: &str = "infra_crl.pem";
 /// Soon enough for somebody who waits for a certificate; an idle round costs two indexed look-ups.

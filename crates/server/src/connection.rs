@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use axum::Router;
 use axum::body::Body;
 use countersign_authority::LedgerEntry;
@@ -17,6 +18,7 @@ use hyper_util::server::graceful::GracefulConnection;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
@@ -25,17 +27,20 @@ use tracing::{debug, warn};
 use crate::activity::{Activity, Overdue};
 use crate::body;
 use crate::listener::Timeouts;
+use crate::metrics::Traffic;
 use crate::peer::{KnownClient, Peer, Presented};
 use crate::stall::Impatient;
 use crate::tls::{ClientRules, OnBadCertificate};
 
 /// What every connection of a listener meets.
 pub(crate) struct Reception {
-    pub(crate) tls: TlsAcceptor,
+    /// For connections that begin now; those that are open keep what they began with.
+    pub(crate) tls: ArcSwap<ServerConfig>,
     pub(crate) rules: ClientRules,
     pub(crate) on_bad_certificate: OnBadCertificate,
     pub(crate) door: Router,
     pub(crate) timeouts: Timeouts,
+    pub(crate) traffic: Option<Traffic>,
 }
 
 type Stream = TlsStream<Impatient<TcpStream>>;
@@ -43,12 +48,13 @@ type Stream = TlsStream<Impatient<TcpStream>>;
 impl Reception {
     /// Serves a connection to its end.
     pub(crate) async fn receive(
-        &self,
+        self: &Arc<Self>,
         stream: TcpStream,
         address: SocketAddr,
         stop: &CancellationToken,
     ) {
         let _best_effort = stream.set_nodelay(true);
+        let _counted = self.traffic.as_ref().map(Traffic::open);
         let introduced = tokio::select! {
             introduced = timeout(self.timeouts.handshake, self.introduce(stream, address)) => introduced,
             () = stop.cancelled() => return,
@@ -63,7 +69,8 @@ impl Reception {
     /// The handshake, and who it is. `None`: there is nobody to talk to.
     async fn introduce(&self, stream: TcpStream, address: SocketAddr) -> Option<(Stream, Peer)> {
         let stream = Impatient::new(stream, self.timeouts.stall);
-        let stream = match self.tls.accept(stream).await {
+        let acceptor = TlsAcceptor::from(self.tls.load_full());
+        let stream = match acceptor.accept(stream).await {
             Ok(stream) => stream,
             Err(error) => {
                 debug!(%address, %error, "handshake failed");
@@ -113,20 +120,31 @@ impl Reception {
     }
 
     /// HTTP of the version that the handshake agreed on.
-    async fn converse(&self, stream: Stream, peer: Peer, stop: &CancellationToken) {
+    async fn converse(self: &Arc<Self>, stream: Stream, peer: Peer, stop: &CancellationToken) {
         let timeouts = &self.timeouts;
         let activity = Activity::new(Instant::now());
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP_2);
         let address = peer.address;
         let (door, requests, patience) = (self.door.clone(), Arc::clone(&activity), timeouts.body);
+        let counting = Arc::clone(self);
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             let in_flight = requests.begin();
-            let deadline = Instant::now() + patience;
+            let begun = Instant::now();
+            let deadline = begun + patience;
+            let counting = Arc::clone(&counting);
+            let traffic = counting.traffic.as_ref();
+            let route = traffic.map(|traffic| traffic.route(request.uri().path()));
             let mut request = request.map(|body| body::until(deadline, body));
             request.extensions_mut().insert(peer.clone());
             let answered = door.clone().oneshot(request);
-            answered
-                .map(|answer| answer.map(|answer| answer.map(|body: Body| in_flight.with(body))))
+            answered.map(move |answer| {
+                answer.map(|answer| {
+                    if let Some((traffic, route)) = counting.traffic.as_ref().zip(route) {
+                        traffic.answered(route, answer.status(), begun.elapsed());
+                    }
+                    answer.map(|body: Body| in_flight.with(body))
+                })
+            })
         });
         let stream = TokioIo::new(stream);
         let outcome = if is_http2 {
@@ -150,6 +168,30 @@ impl Reception {
         };
         debug!(%address, ?outcome, "connection ended");
     }
+}
+
+/// Serves a connection without TLS, for somebody of whom nothing is known.
+pub(crate) async fn receive_plain(
+    stream: TcpStream,
+    door: Router,
+    timeouts: &Timeouts,
+    stop: &CancellationToken,
+) {
+    let _best_effort = stream.set_nodelay(true);
+    let activity = Activity::new(Instant::now());
+    let (requests, patience) = (Arc::clone(&activity), timeouts.body);
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
+        let in_flight = requests.begin();
+        let deadline = Instant::now() + patience;
+        let request = request.map(|body| body::until(deadline, body));
+        let answered = door.clone().oneshot(request);
+        answered.map(|answer| answer.map(|answer| answer.map(|body: Body| in_flight.with(body))))
+    });
+    let stream = TokioIo::new(Impatient::new(stream, timeouts.stall));
+    let http = http1(timeouts);
+    let connection = http.serve_connection(stream, service);
+    let outcome = supervise(connection, &activity, timeouts, stop).await;
+    debug!(?outcome, "connection ended");
 }
 
 /// How a connection ended.

@@ -6,6 +6,7 @@
 
 pub mod enrol;
 pub mod kubernetes;
+pub mod metrics;
 pub mod puppet;
 
 mod activity;
@@ -13,6 +14,7 @@ mod body;
 mod connection;
 mod limits;
 mod listener;
+mod monitor;
 mod peer;
 mod readiness;
 mod seats;
@@ -20,6 +22,7 @@ mod stall;
 mod tls;
 
 pub use limits::{RequestLimits, RequestRates};
-pub use listener::{Listener, ListenerConfig, ListenerFault, Timeouts};
+pub use listener::{Identity, Listener, ListenerConfig, ListenerFault, Timeouts};
+pub use monitor::{Monitor, MonitorListener};
 pub use peer::{KnownClient, Peer, PeerIdentity};
 pub use tls::{OnBadCertificate, TlsFault, TlsIdentity};

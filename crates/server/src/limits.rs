@@ -9,6 +9,7 @@ use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use arc_swap::ArcSwap;
 use countersign_pki::UnixTime;
 
 use crate::seats::one_source;
@@ -25,11 +26,12 @@ pub struct RequestRates {
 /// Counts certificate requests against [`RequestRates`]. Cheap to clone; clones count together.
 #[derive(Clone, Debug)]
 pub struct RequestLimits {
-    meters: Arc<Meters>,
+    meters: Arc<ArcSwap<Meters>>,
 }
 
 #[derive(Debug)]
 struct Meters {
+    rates: RequestRates,
     sources: Option<Meter>,
     certnames: Option<Meter>,
 }
@@ -62,12 +64,15 @@ impl std::fmt::Display for Scope {
 impl RequestLimits {
     /// Begins to count; everybody has a whole minute's requests to begin with.
     pub fn new(rates: RequestRates) -> Self {
-        let meters = Meters {
-            sources: Meter::new(rates.per_source),
-            certnames: Meter::new(rates.per_certname),
-        };
         Self {
-            meters: Arc::new(meters),
+            meters: Arc::new(ArcSwap::from_pointee(Meters::new(rates))),
+        }
+    }
+
+    /// Counts against other rates from now on, anew for everybody. The same rates change nothing.
+    pub fn set_rates(&self, rates: RequestRates) {
+        if self.meters.load().rates != rates {
+            self.meters.store(Arc::new(Meters::new(rates)));
         }
     }
 
@@ -80,14 +85,25 @@ impl RequestLimits {
         now: UnixTime,
     ) -> Result<(), TooMany> {
         let over = |scope| move |retry_after| TooMany { scope, retry_after };
-        if let Some(sources) = &self.meters.sources {
+        let meters = self.meters.load();
+        if let Some(sources) = &meters.sources {
             let network = one_source(source);
             sources.take(&network, now).map_err(over(Scope::Source))?;
         }
-        if let (Some(certnames), Some(name)) = (&self.meters.certnames, certname) {
+        if let (Some(certnames), Some(name)) = (&meters.certnames, certname) {
             certnames.take(name, now).map_err(over(Scope::Certname))?;
         }
         Ok(())
+    }
+}
+
+impl Meters {
+    fn new(rates: RequestRates) -> Self {
+        Self {
+            rates,
+            sources: Meter::new(rates.per_source),
+            certnames: Meter::new(rates.per_certname),
+        }
     }
 }
 
@@ -319,8 +335,8 @@ mod tests {
             })
             .count();
         assert_eq!(passed, 6000);
-        assert_eq!(known(&limits.meters.sources), 1);
-        assert_eq!(known(&limits.meters.certnames), 6000);
+        assert_eq!(known(&limits.meters.load().sources), 1);
+        assert_eq!(known(&limits.meters.load().certnames), 6000);
     }
 
     #[test]
@@ -335,8 +351,29 @@ mod tests {
             if number % 1000 == 0 {
                 limits.admit(source, Some("busy"), now).unwrap_err();
             }
-            assert!(known(&limits.meters.certnames) <= 2 * MAX_GENERATION);
+            assert!(known(&limits.meters.load().certnames) <= 2 * MAX_GENERATION);
         }
+    }
+
+    #[test]
+    fn other_rates_count_anew_and_the_same_go_on() {
+        let limits = limits(0, 1);
+        let clone = limits.clone();
+        let now = UnixTime(START);
+        let ask = || limits.admit(address("192.0.2.7"), Some("web01"), now);
+        ask().unwrap();
+        let rates = |per_certname| RequestRates {
+            per_source: 0,
+            per_certname,
+        };
+        clone.set_rates(rates(1));
+        ask().unwrap_err();
+        clone.set_rates(rates(2));
+        ask().unwrap();
+        ask().unwrap();
+        ask().unwrap_err();
+        clone.set_rates(rates(0));
+        ask().unwrap();
     }
 
     #[test]
@@ -351,6 +388,6 @@ mod tests {
             let now = UnixTime(START + minute * MINUTE);
             limits.admit(source, Some("web01"), now).unwrap();
         }
-        assert_eq!(known(&limits.meters.certnames), 1);
+        assert_eq!(known(&limits.meters.load().certnames), 1);
     }
 }

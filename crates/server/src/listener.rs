@@ -4,16 +4,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use axum::Router;
 use countersign_authority::{Authority, IssuerId};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::warn;
 
 use crate::connection::Reception;
+use crate::metrics::Traffic;
 use crate::seats::{NoSeat, Seats};
 use crate::tls::{ClientRules, OnBadCertificate, TlsFault, TlsIdentity, server_config};
 
@@ -114,11 +115,12 @@ impl Listener {
             .await
             .map_err(|source| ListenerFault::Bind { address, source })?;
         let reception = Reception {
-            tls: TlsAcceptor::from(Arc::new(tls)),
+            tls: ArcSwap::from_pointee(tls),
             rules,
             on_bad_certificate,
             door,
             timeouts,
+            traffic: None,
         };
         Ok(Self {
             tcp,
@@ -137,6 +139,21 @@ impl Listener {
         }
     }
 
+    /// The same listener, which counts what it sees.
+    #[must_use]
+    pub fn counted(mut self, traffic: Traffic) -> Self {
+        // Nobody else has it yet: `identity` is asked for later.
+        if let Some(reception) = Arc::get_mut(&mut self.reception) {
+            reception.traffic = Some(traffic);
+        }
+        self
+    }
+
+    /// What replaces its certificate while it serves.
+    pub fn identity(&self) -> Identity {
+        Identity(Arc::clone(&self.reception))
+    }
+
     /// The address it listens on (the port, where 0 was asked for).
     pub fn address(&self) -> std::io::Result<SocketAddr> {
         self.tcp.local_addr()
@@ -144,50 +161,100 @@ impl Listener {
 
     /// Serves until `stop` is cancelled, then lets open requests finish.
     pub async fn serve(self, stop: CancellationToken) {
-        let connections = TaskTracker::new();
-        let seats = Seats::new(self.connections, self.per_source);
-        let (mut failures, mut crowds) = (Complaint::default(), Complaint::default());
-        loop {
-            let accepted = tokio::select! {
-                accepted = self.tcp.accept() => accepted,
-                () = stop.cancelled() => break,
-            };
-            let (stream, address) = match accepted {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    // Out of file descriptors, or a connection that died in the queue.
-                    if let Some(count) = failures.count(Instant::now()) {
-                        warn!(%error, count, "connections cannot be accepted");
-                    }
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                    continue;
-                }
-            };
-            let seat = match seats.take(address.ip()) {
-                Ok(seat) => seat,
-                Err(reason) => {
-                    if let Some(count) = crowds.count(Instant::now()) {
-                        let limit = match reason {
-                            NoSeat::Full => "all",
-                            NoSeat::SourceFull => "per source",
-                        };
-                        warn!(%address, limit, count, "connections dropped: too many are open");
-                    }
-                    continue;
-                }
-            };
-            let (reception, stop) = (Arc::clone(&self.reception), stop.clone());
-            connections.spawn(async move {
-                reception.receive(stream, address, &stop).await;
-                drop(seat);
-            });
-        }
-        drop(self.tcp);
-        connections.close();
-        // Connections that do not end are cut: nothing acknowledged depends on them.
-        let patience = self.reception.timeouts.drain + CUT;
-        let _ended = tokio::time::timeout(patience, connections.wait()).await;
+        let Self {
+            tcp,
+            reception,
+            connections,
+            per_source,
+        } = self;
+        let (drain, seats) = (
+            reception.timeouts.drain,
+            Seats::new(connections, per_source),
+        );
+        accept(tcp, seats, drain, &stop, |stream, address| {
+            let (reception, stop) = (Arc::clone(&reception), stop.clone());
+            async move { reception.receive(stream, address, &stop).await }
+        })
+        .await;
     }
+}
+
+/// The certificate of a listener. Cheap to clone.
+#[derive(Clone)]
+pub struct Identity(Arc<Reception>);
+
+impl Identity {
+    /// Shows another certificate to connections that begin from now on.
+    ///
+    /// # Errors
+    /// If the certificate and key cannot be used; the one before stays.
+    pub fn replace(&self, identity: &TlsIdentity) -> Result<(), TlsFault> {
+        let Reception {
+            tls,
+            rules,
+            on_bad_certificate,
+            ..
+        } = &*self.0;
+        tls.store(Arc::new(server_config(
+            rules.clone(),
+            *on_bad_certificate,
+            identity,
+        )?));
+        Ok(())
+    }
+}
+
+/// Gives every connection that gets a seat to `receive`, until `stop` is cancelled; then waits for their end.
+pub(crate) async fn accept<F>(
+    tcp: TcpListener,
+    seats: Arc<Seats>,
+    drain: Duration,
+    stop: &CancellationToken,
+    receive: impl Fn(TcpStream, SocketAddr) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let connections = TaskTracker::new();
+    let (mut failures, mut crowds) = (Complaint::default(), Complaint::default());
+    loop {
+        let accepted = tokio::select! {
+            accepted = tcp.accept() => accepted,
+            () = stop.cancelled() => break,
+        };
+        let (stream, address) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of file descriptors, or a connection that died in the queue.
+                if let Some(count) = failures.count(Instant::now()) {
+                    warn!(%error, count, "connections cannot be accepted");
+                }
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let seat = match seats.take(address.ip()) {
+            Ok(seat) => seat,
+            Err(reason) => {
+                if let Some(count) = crowds.count(Instant::now()) {
+                    let limit = match reason {
+                        NoSeat::Full => "all",
+                        NoSeat::SourceFull => "per source",
+                    };
+                    warn!(%address, limit, count, "connections dropped: too many are open");
+                }
+                continue;
+            }
+        };
+        let received = receive(stream, address);
+        connections.spawn(async move {
+            received.await;
+            drop(seat);
+        });
+    }
+    drop(tcp);
+    connections.close();
+    // Connections that do not end are cut: nothing acknowledged depends on them.
+    let _ended = tokio::time::timeout(drain + CUT, connections.wait()).await;
 }
 
 /// A warning that would otherwise be written for every packet of a flood.

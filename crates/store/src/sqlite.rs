@@ -11,13 +11,14 @@ use countersign_authority::store::{
     StoreFault, Tally, Write,
 };
 use countersign_authority::{
-    AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, IssuerId, LedgerEntry, RequestId,
-    RequestRecord, Revision, Revocation,
+    AncestorCrl, AuditEntry, CommitOutcome, CrlRecord, CrlScope, Door, Intent, IssuerId,
+    LedgerEntry, RequestId, RequestRecord, Revision, Revocation, Telemetry, Unobserved,
 };
 use countersign_pki::{Serial, UnixTime};
 use futures_util::future::BoxFuture;
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 use crate::fault::{Fault, SharedFault};
 use crate::folder::{OpenFault, StoreFiles};
@@ -36,6 +37,7 @@ pub struct SqliteStore {
     /// Taken only when the store is dropped, which tells the threads to end.
     queues: Option<Queues>,
     threads: Vec<JoinHandle<()>>,
+    telemetry: Arc<dyn Telemetry>,
 }
 
 impl SqliteStore {
@@ -44,6 +46,14 @@ impl SqliteStore {
     /// # Errors
     /// If another process has it, it cannot be opened, or its schema is not one this program knows.
     pub fn open(path: &Path) -> Result<Self, OpenFault> {
+        Self::open_observed(path, Arc::new(Unobserved))
+    }
+
+    /// The same, with somebody who counts what is committed.
+    ///
+    /// # Errors
+    /// As [`SqliteStore::open`].
+    pub fn open_observed(path: &Path, telemetry: Arc<dyn Telemetry>) -> Result<Self, OpenFault> {
         let files = Arc::new(StoreFiles::claim(path)?);
         let sqlite = |source| OpenFault::Sqlite {
             path: path.to_owned(),
@@ -74,8 +84,10 @@ impl SqliteStore {
             revisions,
             queues: Some(Queues { writes, reads }),
             threads: Vec::new(),
+            telemetry: Arc::clone(&telemetry),
         };
-        let writer = Writer::new(Arc::clone(&store.files), identity, connection, sender);
+        let writer =
+            Writer::new(Arc::clone(&store.files), identity, connection, sender).observed(telemetry);
         store.start("store-writer".to_owned(), move || writer.run(write_queue))?;
         let read_queue: Arc<Mutex<Receiver<ReadJob>>> = Arc::new(Mutex::new(read_queue));
         for (number, connection) in (1..).zip(readers) {
@@ -136,6 +148,30 @@ impl SqliteStore {
     }
 }
 
+/// Reports a commit when it is over, also if nobody waits for it any more.
+struct Waiting<'a> {
+    telemetry: &'a dyn Telemetry,
+    begun: Instant,
+    outcome: CommitOutcome,
+}
+
+impl<'a> Waiting<'a> {
+    fn begin(telemetry: &'a dyn Telemetry) -> Self {
+        telemetry.commit_waits();
+        Self {
+            telemetry,
+            begun: Instant::now(),
+            outcome: CommitOutcome::Failed,
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.telemetry.committed(self.outcome, self.begun.elapsed());
+    }
+}
+
 impl Drop for SqliteStore {
     fn drop(&mut self) {
         self.queues = None;
@@ -149,12 +185,21 @@ impl Drop for SqliteStore {
 impl Store for SqliteStore {
     fn commit(&self, change: Change) -> BoxFuture<'_, Result<Committed, CommitFault>> {
         Box::pin(async move {
+            let mut waiting = Waiting::begin(&*self.telemetry);
             let (answer, answered) = oneshot::channel();
             let queues = self.queues.as_ref().ok_or(StoreFault::Stopped)?;
             queues.hand_over(WriteJob { change, answer }).await?;
-            answered
+            let committed = answered
                 .await
-                .unwrap_or(Err(CommitFault::Store(StoreFault::Stopped)))
+                .unwrap_or(Err(CommitFault::Store(StoreFault::Stopped)));
+            waiting.outcome = match &committed {
+                Ok(_) => CommitOutcome::Durable,
+                Err(CommitFault::Conflict { .. } | CommitFault::DuplicateSerial { .. }) => {
+                    CommitOutcome::Conflict
+                }
+                Err(CommitFault::Store(_)) => CommitOutcome::Failed,
+            };
+            committed
         })
     }
 

@@ -15,8 +15,8 @@
 
 use std::sync::Arc;
 
-use countersign_authority::Revision;
 use countersign_authority::store::{Change, CommitFault, Committed, StoreFault};
+use countersign_authority::{Revision, Telemetry, Unobserved};
 use rusqlite::{Connection, params};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -58,6 +58,7 @@ pub(crate) struct Writer {
     /// Whether the files were found in their place the last time.
     in_place: bool,
     revisions: watch::Sender<Revision>,
+    telemetry: Arc<dyn Telemetry>,
 }
 
 impl Writer {
@@ -76,7 +77,12 @@ impl Writer {
             revision,
             in_place: true,
             revisions,
+            telemetry: Arc::new(Unobserved),
         }
+    }
+
+    pub(crate) fn observed(self, telemetry: Arc<dyn Telemetry>) -> Self {
+        Self { telemetry, ..self }
     }
 
     /// Serves until every sender is gone, and everything they sent is answered.
@@ -93,6 +99,7 @@ impl Writer {
     fn serve(&mut self, group: &mut Vec<WriteJob>) {
         match self.commit(group) {
             Ok(outcomes) => {
+                self.telemetry.grouped(group.len());
                 for (job, outcome) in group.drain(..).zip(outcomes) {
                     // A caller that went away does not undo what it asked for.
                     let _ = job.answer.send(outcome);

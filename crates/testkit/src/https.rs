@@ -172,6 +172,13 @@ impl Connection {
         self.answer(method)
     }
 
+    /// The certificate that the server has shown, DER; none before the first call.
+    #[must_use]
+    pub fn peer_certificate(&self) -> Option<Vec<u8>> {
+        let shown = self.stream.conn.peer_certificates()?;
+        shown.first().map(|certificate| certificate.to_vec())
+    }
+
     /// Whether nothing at all arrives on the socket for so long: no data, no TLS record, no end.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ pub mod csr;
 pub mod deadline;
 pub mod der;
 pub mod fuzz;
+pub mod http;
 pub mod https;
 pub mod keys;
 pub mod kubectl;

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -23,7 +23,14 @@ pub struct ServerProcess {
     pub addresses: Addresses,
     /// What it printed before it was ready.
     pub greeting: String,
-    log: Arc<Mutex<String>>,
+    log: Arc<Log>,
+}
+
+/// What it has logged; wakes who waits for more.
+#[derive(Debug, Default)]
+struct Log {
+    text: Mutex<String>,
+    news: Condvar,
 }
 
 /// Whom signals reach.
@@ -42,6 +49,8 @@ pub struct Addresses {
     pub puppet: String,
     /// URL of the Kubernetes API; empty if it is off.
     pub kubernetes: String,
+    /// URL of metrics and health; empty if they are off.
+    pub metrics: String,
 }
 
 impl Addresses {
@@ -55,6 +64,11 @@ impl Addresses {
         port(&self.kubernetes)
     }
 
+    /// The port of metrics and health.
+    pub fn metrics_port(&self) -> Option<u16> {
+        port(&self.metrics)
+    }
+
     fn read(ready: &str) -> Self {
         let value = |name: &str| {
             let mut words = ready.split_whitespace();
@@ -66,6 +80,7 @@ impl Addresses {
         Self {
             puppet: value("puppet="),
             kubernetes: value("kubernetes="),
+            metrics: value("metrics="),
         }
     }
 }
@@ -131,7 +146,7 @@ impl ServerProcess {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let log = Arc::new(Mutex::new(String::new()));
+        let log = Arc::new(Log::default());
         let (end, ended) = sync_channel(1);
         let (line, lines) = sync_channel(MAX_LINES);
         let (start, started) = sync_channel(1);
@@ -194,10 +209,25 @@ impl ServerProcess {
 
     /// What it has logged so far.
     pub fn log(&self) -> String {
-        self.log
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        let text = self.log.text.lock();
+        text.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until its log satisfies `test`; false if it does not in time.
+    pub fn wait_for_log(&self, test: impl Fn(&str) -> bool) -> bool {
+        let text = self.log.text.lock();
+        let text = text.unwrap_or_else(PoisonError::into_inner);
+        let waited = self
+            .log
+            .news
+            .wait_timeout_while(text, PATIENCE, |text| !test(text));
+        let (text, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        test(&text)
+    }
+
+    /// Asks it to read its configuration again (SIGHUP), and does not wait.
+    pub fn hang_up(&mut self) {
+        self.signal(Signal::HUP);
     }
 
     /// Asks it to end and waits; `None` if it does not.
@@ -296,17 +326,18 @@ fn read_lines(stdout: Option<ChildStdout>, lines: &std::sync::mpsc::SyncSender<S
     }
 }
 
-fn collect(stderr: Option<ChildStderr>, log: &Mutex<String>) {
+fn collect(stderr: Option<ChildStderr>, log: &Log) {
     let Some(mut stderr) = stderr else { return };
     let mut buffer = [0; 4096];
     while let Ok(count) = stderr.read(&mut buffer) {
         let Some(bytes) = buffer.get(..count).filter(|bytes| !bytes.is_empty()) else {
             return;
         };
-        let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
-        if log.len() < MAX_LOG {
-            log.push_str(&String::from_utf8_lossy(bytes));
+        let mut text = log.text.lock().unwrap_or_else(PoisonError::into_inner);
+        if text.len() < MAX_LOG {
+            text.push_str(&String::from_utf8_lossy(bytes));
         }
+        log.news.notify_all();
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod ancestors;
 mod autosign;
+mod collection;
 mod duplicates;
 mod enrolment;
 mod infrastructure;

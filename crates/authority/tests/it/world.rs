@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use countersign_authority::profile::{Authorization, OtherNames, PuppetSettings};
 use countersign_authority::{
     Authority, AuthorityConfig, Clock, Door, Issuer, IssuerId, KeyStore, Limits, OnWaiting,
-    Profile, Signer, Store, Submission,
+    Profile, Signer, Store, Submission, Telemetry,
 };
 use countersign_keys::{
     FileKeys, KeySpec, LeafKey, RootCertificate, SystemEntropy, create_issuer, private_file,
@@ -141,6 +141,22 @@ pub(crate) async fn authority_with(
     .await
 }
 
+/// An authority that approves what agents ask, and tells somebody what it does.
+pub(crate) async fn authority_observed(
+    folder: &Path,
+    clock: Arc<dyn Clock>,
+    telemetry: Arc<dyn Telemetry>,
+) -> Authority {
+    let signers = vec![
+        TestSigner::of((agent_signer(), Profile::puppet_agent(settings()), true)),
+        TestSigner::of((client_signer(), Profile::kube_apiserver_client(), false)),
+    ];
+    let (store, keys) = (Arc::new(store(folder)), Arc::new(keys(folder)));
+    let limits = Limits::STANDARD;
+    let config = config_of(folder, store, keys, clock, policy(true), signers, limits);
+    Authority::start_observed(config, telemetry).await.unwrap()
+}
+
 /// The same with other limits.
 pub(crate) async fn authority_limited(
     folder: &Path,
@@ -151,14 +167,7 @@ pub(crate) async fn authority_limited(
     profiles: Vec<(SignerName, Profile, bool)>,
     limits: Limits,
 ) -> Authority {
-    let signers = profiles
-        .into_iter()
-        .map(|(name, profile, one_certificate_per_name)| TestSigner {
-            name,
-            profile,
-            one_certificate_per_name,
-            on_waiting: OnWaiting::Refuse,
-        });
+    let signers = profiles.into_iter().map(TestSigner::of);
     authority_of(
         folder,
         store,
@@ -179,6 +188,17 @@ pub(crate) struct TestSigner {
     pub(crate) on_waiting: OnWaiting,
 }
 
+impl TestSigner {
+    fn of((name, profile, one_certificate_per_name): (SignerName, Profile, bool)) -> Self {
+        Self {
+            name,
+            profile,
+            one_certificate_per_name,
+            on_waiting: OnWaiting::Refuse,
+        }
+    }
+}
+
 pub(crate) async fn authority_of(
     folder: &Path,
     store: Arc<dyn Store>,
@@ -188,6 +208,19 @@ pub(crate) async fn authority_of(
     signers: Vec<TestSigner>,
     limits: Limits,
 ) -> Authority {
+    let config = config_of(folder, store, keys, clock, policy, signers, limits);
+    Authority::start(config).await.unwrap()
+}
+
+fn config_of(
+    folder: &Path,
+    store: Arc<dyn Store>,
+    keys: Arc<dyn KeyStore>,
+    clock: Arc<dyn Clock>,
+    policy: Policy,
+    signers: Vec<TestSigner>,
+    limits: Limits,
+) -> AuthorityConfig {
     let algorithm = keys.algorithm(&issuer_id()).unwrap();
     let public_key = keys.public_key(&issuer_id()).unwrap();
     let chain = std::fs::read(folder.join("ca.pem")).unwrap();
@@ -198,7 +231,7 @@ pub(crate) async fn authority_of(
         one_certificate_per_name: signer.one_certificate_per_name,
         on_waiting: signer.on_waiting,
     });
-    Authority::start(AuthorityConfig {
+    AuthorityConfig {
         store,
         keys,
         clock,
@@ -207,9 +240,7 @@ pub(crate) async fn authority_of(
         signers: signers.collect(),
         policy,
         limits,
-    })
-    .await
-    .unwrap()
+    }
 }
 
 /// An authority over a fresh folder, and what it stands on.

@@ -3,6 +3,7 @@
 //! Every key stands in `docs/configuration.md`; a test compares the two.
 
 mod ca_conf;
+mod gc;
 mod hocon;
 mod nearest;
 mod puppet_conf;
@@ -22,6 +23,7 @@ use countersign_keys::KeySpec;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize, Serializer};
 
+pub(crate) use gc::{Collection, GcSection};
 pub(crate) use nearest::nearest;
 pub(crate) use puppet_server::Remarks;
 pub(crate) use span::Span;
@@ -35,11 +37,13 @@ pub(crate) struct Config {
     pub(crate) hostnames: Vec<String>,
     #[serde(with = "word")]
     pub(crate) store: StoreKind,
+    pub(crate) metrics: MetricsSection,
     pub(crate) log: Log,
     pub(crate) issuers: BTreeMap<String, IssuerSection>,
     pub(crate) signers: Vec<SignerSection>,
     pub(crate) puppet: PuppetSection,
     pub(crate) kubernetes: KubernetesSection,
+    pub(crate) gc: GcSection,
     pub(crate) limits: LimitsSection,
 }
 
@@ -50,12 +54,29 @@ impl Default for Config {
             listen: loopback(8140),
             hostnames: Vec::new(),
             store: StoreKind::Sqlite,
+            metrics: MetricsSection::default(),
             log: Log::default(),
             issuers: BTreeMap::new(),
             signers: Vec::new(),
             puppet: PuppetSection::default(),
             kubernetes: KubernetesSection::default(),
+            gc: GcSection::default(),
             limits: LimitsSection::default(),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct MetricsSection {
+    #[serde(with = "word")]
+    pub(crate) listen: Listen,
+}
+
+impl Default for MetricsSection {
+    fn default() -> Self {
+        Self {
+            listen: Listen::Off,
         }
     }
 }
@@ -408,8 +429,6 @@ pub(crate) enum ValueFault {
     Postgres,
     #[error("{text:?} is no kind of key: say p256, p384, ed25519, rsa2048, rsa3072 or rsa4096")]
     Key { text: String },
-    #[error("a metrics listener is not available yet: say off")]
-    Metrics,
 }
 
 impl Config {

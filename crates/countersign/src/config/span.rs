@@ -15,6 +15,10 @@ impl Span {
         Self(seconds)
     }
 
+    pub(crate) const fn hours(hours: u64) -> Self {
+        Self(hours * HOUR)
+    }
+
     pub(crate) const fn days(days: u64) -> Self {
         Self(days * DAY)
     }

@@ -18,6 +18,7 @@ data: /var/lib/countersign
 listen: 0.0.0.0:8140
 hostnames: [ca.example.com]
 store: sqlite
+metrics: {listen: 127.0.0.1:8142}
 log: {level: debug, format: json}
 issuers:
   puppet: {key: rsa4096, verify_signatures: all, serials: sequential}
@@ -34,6 +35,10 @@ puppet: {autosign: true, ca_ttl: 1y, allow_subject_alt_names: true, allow_author
          public_csr: true, infra_crl: true, infra_inventory: /srv/infra.txt, puppet_conf: /etc/puppet/puppet.conf, ca_conf: /etc/puppet/ca.conf,
          autosign_executable: {timeout: 5s, concurrency: 2, environment: {CMDB_TOKEN: hush}}}
 kubernetes: {listen: off}
+gc:
+  interval: 10m
+  puppet: {pending: 90d, denied: off}
+  kubernetes: {issued: 2h}
 limits: {csr_per_minute_per_source: 0, csr_per_minute_per_certname: 5, pending_per_source: 7, connections: 100,
          connections_per_source: 9, csr_bytes: 8192}
 ";
@@ -56,6 +61,23 @@ fn reads_every_key() {
         Verification::All
     );
     assert_eq!(config.signers[0].max_lifetime, Some(Span::days(90)));
+    assert_eq!(config.metrics.listen.to_string(), "127.0.0.1:8142");
+    let kept = |section: gc::DoorSection| {
+        [
+            section.pending,
+            section.denied,
+            section.failed,
+            section.approved,
+            section.issued,
+        ]
+        .map(|keep| keep.to_string())
+    };
+    assert_eq!(config.gc.interval.to_string(), "10m");
+    // What is not said keeps the door's own default.
+    let puppet = kept(config.gc.puppet);
+    assert_eq!(puppet, ["90d", "off", "30d", "off", "off"]);
+    let kubernetes = kept(config.gc.kubernetes);
+    assert_eq!(kubernetes, ["1d", "1h", "1h", "1d", "2h"]);
     assert_eq!(config.limits.csr_per_minute_per_source, 0);
     assert_eq!(config.limits.csr_per_minute_per_certname, 5);
     assert_eq!(config.limits.pending_per_source, 7);
@@ -114,6 +136,12 @@ fn bad_values_are_named_with_their_line() {
             "line 1",
         ),
         ("kubernetes: {listen: nowhere}\n", "ADDRESS:PORT", "line 1"),
+        ("metrics: {listen: nowhere}\n", "ADDRESS:PORT", "line 1"),
+        (
+            "gc:\n  puppet: {pending: soon}\n",
+            "not a duration",
+            "line 2",
+        ),
         ("issuers: {puppet: {key: rsa1024}}\n", "rsa4096", "line 1"),
         (
             "limits:\n  csr_per_minute_per_source: -1\n",

@@ -18,10 +18,7 @@ fn usage_errors_end_with_2_and_name_the_input() {
             &["serve", "--store", "postgres://db/countersign"],
             "PostgreSQL is not available yet",
         ),
-        (
-            &["serve", "--metrics-listen", "127.0.0.1:9"],
-            "not available yet",
-        ),
+        (&["serve", "--metrics-listen", "nowhere"], "ADDRESS:PORT"),
         (&["csr", "approve"], "<NAME>"),
         (&["csr", "list", "-o", "xml"], "xml"),
         (&["csr", "list", "--door", "pupet"], "puppet"),

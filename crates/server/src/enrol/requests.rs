@@ -179,7 +179,7 @@ impl EnrolDoor {
             None => None,
         };
         let signer = self.authority().signer(&record.signer);
-        Ok(RequestItem::new(record, signer, certificate.as_ref()).ok())
+        Ok(RequestItem::new(record, signer.as_deref(), certificate.as_ref()).ok())
     }
 }
 

@@ -24,6 +24,8 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodRouter, get, post};
 use countersign_authority::{Authority, Door, IssuerId};
 
+pub use delete::held_back;
+
 /// The door's name in the engine.
 pub const DOOR: Door = Door::named("kubernetes");
 

@@ -84,6 +84,16 @@ impl Attachment {
         self.metadata.deletion_timestamp.is_some()
     }
 
+    /// The same with the note that the object shall go. `None`: nothing holds it back.
+    pub(super) fn marked_deleted(mut self, now: Time) -> Option<Self> {
+        if self.metadata.finalizers.is_empty() {
+            return None;
+        }
+        self.metadata.deletion_timestamp = Some(now);
+        self.metadata.deletion_grace_period_seconds = Some(0);
+        Some(self)
+    }
+
     /// The bytes to store.
     pub(super) fn to_bytes(&self) -> Result<Vec<u8>, Refusal> {
         let bytes = serde_json::to_vec(self)

@@ -40,7 +40,7 @@ impl Renewals {
 impl PuppetDoor {
     /// Renews the certificate of the connection, and no other: what a header says about certificates is not looked at.
     pub(super) async fn renew(&self, call: &Call<'_>) -> Response {
-        let Renewals::Granted { lifetime } = self.renewals else {
+        let Renewals::Granted { lifetime } = self.renewals() else {
             // Agents take exactly this for "not enabled here".
             return answer::not_found("Not Found".to_owned());
         };

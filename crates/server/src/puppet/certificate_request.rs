@@ -105,7 +105,7 @@ impl PuppetDoor {
             Err(fault) => return answer::bad_request(fault.to_string()),
         };
         let wishes = Wishes {
-            expiration_seconds: self.renewals.first_lifetime(&csr),
+            expiration_seconds: self.renewals().first_lifetime(&csr),
             ..Wishes::default()
         };
         let submission = Submission {

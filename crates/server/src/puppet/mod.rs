@@ -26,6 +26,7 @@ mod status_object;
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::response::Response;
@@ -50,7 +51,8 @@ use path::Route;
 #[derive(Clone)]
 pub struct PuppetDoor {
     shared: Arc<Shared>,
-    renewals: Renewals,
+    /// May change while the door serves; clones share it.
+    renewals: Arc<ArcSwap<Renewals>>,
     requests: RequestsShown,
     /// Octets of a certificate request.
     max_request: usize,
@@ -113,7 +115,7 @@ impl PuppetDoor {
         };
         Ok(Self {
             shared: Arc::new(shared),
-            renewals: Renewals::Refused,
+            renewals: Arc::new(ArcSwap::from_pointee(Renewals::Refused)),
             requests: RequestsShown::ToTheirOwn,
             max_request: certificate_request::MAX_REQUEST,
         })
@@ -122,7 +124,17 @@ impl PuppetDoor {
     /// The same door, where agents may or may not renew their certificates. At first they may not.
     #[must_use]
     pub fn with_renewals(self, renewals: Renewals) -> Self {
-        Self { renewals, ..self }
+        self.set_renewals(renewals);
+        self
+    }
+
+    /// Whether agents may renew from now on, at this door and every clone of it.
+    pub fn set_renewals(&self, renewals: Renewals) {
+        self.renewals.store(Arc::new(renewals));
+    }
+
+    fn renewals(&self) -> Renewals {
+        **self.renewals.load()
     }
 
     /// The same door with other rules about who may read requests. At first only those whose they are.

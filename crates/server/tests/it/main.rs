@@ -7,6 +7,7 @@ mod exchange;
 mod hostile;
 mod kubernetes;
 mod limits;
+mod monitor;
 mod outage;
 mod parked;
 mod puppet;

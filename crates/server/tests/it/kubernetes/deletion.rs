@@ -1,5 +1,7 @@
 //! Deleting objects, one or many.
 
+use countersign_authority::{RequestState, Retention};
+use countersign_server::kubernetes::{DOOR, held_back};
 use serde_json::json;
 
 use super::{Api, CSRS, manifest, path_of};
@@ -144,4 +146,43 @@ async fn a_collection_is_deleted_by_selector() {
     assert_eq!(deleted["kind"], "CertificateSigningRequestList");
     assert_eq!(names(&deleted), ["a", "c"]);
     assert_eq!(names(&api.get(CSRS).await.ok()), ["b"]);
+}
+
+/// As `kubectl delete` would: what has finalizers is marked, once, and goes when they are gone.
+#[tokio::test]
+async fn garbage_collection_deletes_as_a_client_would() {
+    let api = Api::start().await;
+    let plain = api.create(&manifest("plain")).await;
+    let mut object = manifest("held");
+    object["metadata"]["finalizers"] = json!(["example.com/audit"]);
+    let held = api.create(&object).await;
+    api.world.clock.advance(100);
+    let rules = [Retention {
+        door: DOOR,
+        state: RequestState::Pending,
+        seconds: 10,
+        hold: held_back,
+    }];
+    for forgotten in [1, 0] {
+        let collected = api.world.authority.collect(&rules).await.unwrap();
+        let counts: Vec<u64> = collected.requests.iter().map(|(_, _, n)| *n).collect();
+        assert_eq!(counts.iter().sum::<u64>(), forgotten);
+    }
+    api.get(&path_of(&plain)).await.refuses(404, "NotFound");
+    let marked = api.get(&path_of(&held)).await.ok();
+    assert!(
+        marked["metadata"]["deletionTimestamp"].is_string(),
+        "{marked}"
+    );
+    let version = marked["metadata"]["resourceVersion"].clone();
+    api.world.authority.collect(&rules).await.unwrap();
+    let again = api.get(&path_of(&held)).await.ok();
+    assert_eq!(again["metadata"]["resourceVersion"], version, "marked once");
+    let freed = r#"{"metadata":{"finalizers":null}}"#;
+    let call = api.call("PATCH", &path_of(&held));
+    call.body("application/merge-patch+json", freed)
+        .send()
+        .await
+        .ok();
+    api.get(&path_of(&held)).await.refuses(404, "NotFound");
 }

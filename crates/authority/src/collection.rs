@@ -1,0 +1,178 @@
+//! Garbage collection: requests that are over, or that nobody ever decided, are forgotten when they are old.
+//!
+//! Certificates stay in the ledger whatever happens to their requests. The age of a request that waits counts from its
+//! arrival, that of a decided one from its decision.
+
+use std::sync::Arc;
+
+use countersign_pki::UnixTime;
+use countersign_policy::Requester;
+use futures_util::future::join_all;
+use tracing::info;
+
+use crate::engine::{Authority, Core};
+use crate::faults::Broken;
+use crate::model::{AuditEntry, Door, RequestId, RequestRecord, RequestState};
+use crate::signing::commit_broken;
+use crate::store::{AgeFilter, Change, CommitFault, Precondition, RequestUpdate, Write};
+
+/// How long requests of one door and state are kept.
+#[derive(Clone, Debug)]
+pub struct Retention {
+    /// The door.
+    pub door: Door,
+    /// The state.
+    pub state: RequestState,
+    /// Older ones are forgotten.
+    pub seconds: u64,
+    /// What the door says of one that is about to be.
+    pub hold: Hold,
+}
+
+/// Asks a door whether it holds a request back, now.
+pub type Hold = fn(&RequestRecord, UnixTime) -> Held;
+
+/// Whether a door holds a request back that is old.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// It does not: the request is forgotten.
+    No,
+    /// It does, and nothing is to be changed.
+    Yes,
+    /// It does, and notes in its own data that the request should go.
+    Noting(Vec<u8>),
+}
+
+impl Held {
+    /// For doors that hold nothing back.
+    pub fn never(_record: &RequestRecord, _now: UnixTime) -> Self {
+        Self::No
+    }
+}
+
+/// What a collection came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// So many were forgotten, by door and state; where there were none, there is no entry.
+    pub requests: Vec<(Door, RequestState, u64)>,
+}
+
+impl Authority {
+    /// Forgets what the rules say is too old. One that somebody changes meanwhile is left for the next time.
+    ///
+    /// # Errors
+    /// If the store fails; what was forgotten before stays forgotten.
+    pub async fn collect(&self, rules: &[Retention]) -> Result<Collected, Broken> {
+        let mut collected = Collected::default();
+        for rule in rules {
+            let core = Arc::clone(&self.core);
+            let owned = rule.clone();
+            let count = self
+                .carry_through(async move { core.collect(&owned).await })
+                .await?;
+            if count > 0 {
+                info!(door = %rule.door, state = rule.state.word(), count, "old requests forgotten");
+                collected
+                    .requests
+                    .push((rule.door.clone(), rule.state, count));
+            }
+        }
+        Ok(collected)
+    }
+}
+
+impl Core {
+    async fn collect(&self, rule: &Retention) -> Result<u64, Broken> {
+        let now = self.clock.now();
+        let cutoff = now.minus_seconds(rule.seconds);
+        let mut after: Option<RequestId> = None;
+        let mut total: u64 = 0;
+        loop {
+            // Nobody decides before a request arrives: what is decided that long ago also arrived that long ago.
+            let filter = AgeFilter {
+                door: rule.door.clone(),
+                state: rule.state,
+                before: cutoff,
+                after,
+                limit: BATCH,
+            };
+            let page = self.store.requests_before(filter).await?;
+            let Some(last) = page.last() else {
+                return Ok(total);
+            };
+            after = Some(last.id);
+            let old = page.iter().filter(|record| age_from(record) < cutoff);
+            // One group of the writer at most: between two batches others have their turn.
+            let ended = join_all(old.map(|record| self.forget(record, rule.hold, now))).await;
+            let mut count: u64 = 0;
+            let mut first_fault = None;
+            for forgotten in ended {
+                match forgotten {
+                    Ok(true) => count = count.saturating_add(1),
+                    Ok(false) => {}
+                    Err(fault) => first_fault = first_fault.or(Some(fault)),
+                }
+            }
+            if count > 0 {
+                self.telemetry.collected(&rule.door, rule.state, count);
+            }
+            total = total.saturating_add(count);
+            if let Some(fault) = first_fault {
+                return Err(fault);
+            }
+        }
+    }
+
+    /// Whether it is gone: it was still as it had been read, and its door let go of it.
+    async fn forget(
+        &self,
+        record: &RequestRecord,
+        hold: Hold,
+        now: UnixTime,
+    ) -> Result<bool, Broken> {
+        let (write, is_gone) = match hold(record, now) {
+            Held::Yes => return Ok(false),
+            Held::No => (Write::DeleteRequest(record.id), true),
+            Held::Noting(attachment) => {
+                let update = RequestUpdate {
+                    attachment: Some(attachment),
+                    ..RequestUpdate::none(record)
+                };
+                (Write::UpdateRequest(update), false)
+            }
+        };
+        let change = Change {
+            preconditions: vec![Precondition::RequestAt {
+                id: record.id,
+                version: record.version,
+            }],
+            writes: vec![write],
+            audit: vec![AuditEntry {
+                at: now,
+                actor: Requester::authority(),
+                action: "collect".into(),
+                subject: format!("{}/{}", record.door, record.key),
+                request: Some(record.id.to_string()),
+                detail: format!("{} since {}", record.state.word(), age_from(record)),
+            }],
+        };
+        match self.store.commit(change).await {
+            Ok(_) => Ok(is_gone),
+            Err(CommitFault::Conflict { .. }) => Ok(false),
+            Err(other) => Err(commit_broken(other)),
+        }
+    }
+}
+
+fn age_from(record: &RequestRecord) -> UnixTime {
+    match record.state {
+        RequestState::Pending => record.created,
+        RequestState::Approved
+        | RequestState::Issued
+        | RequestState::Denied
+        | RequestState::Failed => record.explanation.at.max(record.created),
+    }
+}
+
+/// A fraction of the largest group that the store writes at once.
+const BATCH: usize = 64;

@@ -1,0 +1,176 @@
+//! What the engine reports of itself while it works, for whoever counts it.
+//!
+//! The engine calls on its way, so an observer must not wait for anything. What it is told has few values: doors, states,
+//! issuers and rules of the configuration, never anything that a sender chooses.
+
+use std::time::Duration;
+
+use countersign_policy::{Deciding, Explanation, Requester};
+
+use crate::faults::{ActFault, SubmitFault};
+use crate::issuer::IssuerId;
+use crate::model::{Door, RequestRecord, RequestState};
+use crate::renewal::RenewFault;
+
+/// Somebody who counts. Each call has a default that does nothing.
+pub trait Telemetry: Send + Sync + 'static {
+    /// A certificate request, or a person's act on one, came to something.
+    fn decided(&self, door: &Door, outcome: DecisionOutcome, rule: &str) {
+        let _nobody_counts = (door, outcome, rule);
+    }
+
+    /// A key was asked for a signature, of a certificate or a CRL.
+    fn signed(&self, issuer: &IssuerId, ended: Ended, took: Duration) {
+        let _nobody_counts = (issuer, ended, took);
+    }
+
+    /// A policy executable was asked.
+    fn executed(&self, execution: ExecutionOutcome, took: Duration) {
+        let _nobody_counts = (execution, took);
+    }
+
+    /// Old requests were forgotten.
+    fn collected(&self, door: &Door, state: RequestState, count: u64) {
+        let _nobody_counts = (door, state, count);
+    }
+
+    /// A change begins to wait for its commit. [`Telemetry::committed`] follows in every case.
+    fn commit_waits(&self) {}
+
+    /// A change waits no more.
+    fn committed(&self, ended: CommitOutcome, took: Duration) {
+        let _nobody_counts = (ended, took);
+    }
+
+    /// So many changes were written to the disk together.
+    fn grouped(&self, changes: usize) {
+        let _nobody_counts = changes;
+    }
+}
+
+/// Counts nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Unobserved;
+
+impl Telemetry for Unobserved {}
+
+/// What a request came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DecisionOutcome {
+    /// Its certificate is on record.
+    Issued,
+    /// It is approved, and somebody else signs it.
+    Approved,
+    /// It waits for a person.
+    Pending,
+    /// A rule or a person denied it.
+    Denied,
+    /// Its signer could never sign it.
+    Unsignable,
+    /// Its name is taken.
+    Duplicate,
+    /// It was not taken: its key was denied before, too many wait from its address, or the certificate cannot be
+    /// renewed.
+    Refused,
+    /// It could not be carried through.
+    Failed,
+}
+
+impl DecisionOutcome {
+    /// As one word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Issued => "issued",
+            Self::Approved => "approved",
+            Self::Pending => "pending",
+            Self::Denied => "denied",
+            Self::Unsignable => "unsignable",
+            Self::Duplicate => "duplicate",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+        }
+    }
+
+    pub(crate) fn of_submit_fault(fault: &SubmitFault) -> Self {
+        match fault {
+            SubmitFault::Duplicate { .. } => Self::Duplicate,
+            SubmitFault::Denied { .. } | SubmitFault::TooManyWaiting { .. } => Self::Refused,
+            SubmitFault::Broken(_) => Self::Failed,
+        }
+    }
+
+    /// `None`: nothing was decided, because there was nothing to decide.
+    pub(crate) fn of_act(result: &Result<RequestRecord, ActFault>) -> Option<Self> {
+        match result {
+            Ok(record) => Some(match record.state {
+                RequestState::Issued => Self::Issued,
+                RequestState::Approved => Self::Approved,
+                RequestState::Pending => Self::Pending,
+                RequestState::Denied => Self::Denied,
+                RequestState::Failed => Self::Unsignable,
+            }),
+            Err(ActFault::Unsignable { .. }) => Some(Self::Unsignable),
+            Err(ActFault::Broken(_)) => Some(Self::Failed),
+            Err(
+                ActFault::NotFound { .. }
+                | ActFault::AlreadyDecided { .. }
+                | ActFault::Conflict { .. },
+            ) => None,
+        }
+    }
+
+    pub(crate) fn of_renewal<T>(result: &Result<T, RenewFault>) -> Self {
+        match result {
+            Ok(_) => Self::Issued,
+            Err(RenewFault::Broken(_)) => Self::Failed,
+            Err(_) => Self::Refused,
+        }
+    }
+}
+
+/// How something ended that succeeds or fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ended {
+    /// Well.
+    Well,
+    /// Not.
+    Failed,
+}
+
+/// How a commit ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CommitOutcome {
+    /// It is durable.
+    Durable,
+    /// A precondition did not hold any more, or the serial was taken; nothing was written.
+    Conflict,
+    /// The store failed; nothing was written.
+    Failed,
+}
+
+/// What a policy executable said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ExecutionOutcome {
+    /// Yes.
+    Approved,
+    /// No: by its status, by a signal, or because it could not be started or did not end in time.
+    Declined,
+    /// Nothing: too many others were running.
+    Busy,
+}
+
+/// The name of what settled a decision: of few values, also if people's names are in it.
+pub(crate) fn settled_by(explanation: &Explanation) -> &str {
+    match &explanation.by {
+        Some(Deciding::Rule { name }) => name,
+        Some(Deciding::Person { actor, .. }) if *actor == Requester::authority() => "authority",
+        Some(Deciding::Person { .. }) => PERSON,
+        Some(Deciding::Profile) => "profile",
+        None => NOBODY,
+    }
+}
+
+/// What settles an act.
+pub(crate) const PERSON: &str = "person";
+/// Nothing has settled it.
+pub(crate) const NOBODY: &str = "none";

@@ -1,0 +1,276 @@
+//! What may change while the authority serves: a configuration that was read again, and its own certificates.
+//!
+//! A file is checked whole before anything of it is put in force; a bad one changes nothing. What cannot change at run
+//! time is named, and waits for the next start.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
+use countersign_authority::{Authority, Signer};
+use countersign_policy::Policy;
+use countersign_server::metrics::ReloadMetrics;
+use countersign_server::{Identity, RequestLimits, puppet::PuppetDoor};
+use serde_json::Value;
+use tokio::sync::{Mutex, watch};
+use tracing::{info, warn};
+use tracing_subscriber::EnvFilter;
+
+use crate::cli::ServeArgs;
+use crate::config::{Collection, Config};
+use crate::data_folder::ServerFile;
+use crate::logging::LogLevel;
+use crate::settings::Settings;
+use crate::{first_start, logging, serve, signers};
+
+/// The parts of a running authority that take new settings.
+pub(crate) struct Live {
+    /// Read again at each reload, as the file is.
+    pub(crate) args: ServeArgs,
+    /// As the process was started; what cannot change is compared with it.
+    pub(crate) started: Config,
+    pub(crate) authority: Authority,
+    pub(crate) puppet: PuppetDoor,
+    pub(crate) limits: RequestLimits,
+    pub(crate) puppet_identity: Identity,
+    pub(crate) kubernetes_identity: Option<Identity>,
+    pub(crate) log: LogLevel,
+    pub(crate) collection: watch::Sender<Collection>,
+    /// How many open files the process was meant to have.
+    pub(crate) files_before: Option<u64>,
+    pub(crate) metrics: ReloadMetrics,
+    pub(crate) running: Mutex<Running>,
+}
+
+/// What is in force. One at a time changes it.
+pub(crate) struct Running {
+    pub(crate) settings: Settings,
+    pub(crate) addresses: ServerFile,
+}
+
+/// A configuration that was found good.
+struct Checked {
+    settings: Settings,
+    signers: Vec<Signer>,
+    policy: Policy,
+    filter: EnvFilter,
+    /// What waits for the next start.
+    later: Vec<String>,
+}
+
+impl Live {
+    /// Reads the configuration again and puts it in force, or says why not.
+    pub(crate) async fn reload(&self) {
+        let mut running = self.running.lock().await;
+        let checked = match self.check() {
+            Ok(checked) => checked,
+            Err(error) => {
+                self.metrics.refused();
+                warn!(
+                    error = format!("{error:#}"),
+                    "the configuration was not reloaded; the one before stays in force"
+                );
+                return;
+            }
+        };
+        let Checked {
+            settings,
+            signers,
+            policy,
+            filter,
+            later,
+        } = checked;
+        // Before the level of what is logged changes, and after.
+        if let Err(error) = self.log.set(filter) {
+            warn!(error = format!("{error:#}"), "the log level stays");
+        }
+        self.authority.set_signers(signers);
+        self.authority.set_policy(policy);
+        self.authority
+            .set_executables(serve::executables(&settings, self.files_before));
+        self.puppet.set_renewals(serve::renewals(&settings));
+        self.limits.set_rates(serve::request_rates(&settings));
+        self.collection
+            .send_replace(settings.config.gc.collection());
+        serve::say_remarks(&settings);
+        serve::warn_of_autosigning(&settings);
+        running.settings = settings;
+        if let Err(error) = self.ensure_certificates(&mut running).await {
+            warn!(
+                error = format!("{error:#}"),
+                "the server's certificates stay as they are"
+            );
+        }
+        self.metrics.applied();
+        info!("the configuration was reloaded");
+        if !later.is_empty() {
+            warn!("takes effect at the next start: {}", later.join(", "));
+        }
+    }
+
+    /// Replaces the server's and the administrator's certificates if they no longer fit: close to their end, revoked, or
+    /// with other names.
+    pub(crate) async fn renew_certificates(&self) -> Result<()> {
+        let mut running = self.running.lock().await;
+        self.ensure_certificates(&mut running).await
+    }
+
+    async fn ensure_certificates(&self, running: &mut Running) -> Result<()> {
+        let settings = &running.settings;
+        let server = first_start::puppet_credentials(&self.authority, settings).await?;
+        self.puppet_identity.replace(&server)?;
+        if let (Some(identity), Some(url)) =
+            (&self.kubernetes_identity, &running.addresses.kubernetes)
+        {
+            let (server, admin) =
+                first_start::kubernetes_credentials(&self.authority, settings).await?;
+            identity.replace(&server)?;
+            first_start::write_kubeconfig(&self.authority, &settings.folder, url, &admin)?;
+        }
+        if running.addresses.certname != settings.names.certname {
+            running
+                .addresses
+                .certname
+                .clone_from(&settings.names.certname);
+            serve::write_server_file(&settings.folder, &running.addresses)?;
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<Checked> {
+        let Settings {
+            config: wanted,
+            remarks,
+            ..
+        } = Settings::new(&self.args)?;
+        let mut later = later(&self.started, &wanted)?;
+        let settings = Settings::from_config(bound(&self.started, wanted), remarks)?;
+        let mut signers = Vec::new();
+        for signer in signers::all(&settings.config)? {
+            if self.authority.issuer(&signer.issuer).is_some() {
+                signers.push(signer);
+            } else {
+                let (name, issuer) = (signer.name, signer.issuer);
+                later.push(format!("signer {name}, whose issuer {issuer} is new"));
+            }
+        }
+        let mut policy = signers::policy(&settings.config, &settings.names)?;
+        policy.generation = self.authority.policy().generation.saturating_add(1);
+        Ok(Checked {
+            filter: logging::filter(&settings.config.log)?,
+            signers,
+            policy,
+            later,
+            settings,
+        })
+    }
+}
+
+/// The configuration with everything that listeners and files were bound to at the start.
+fn bound(started: &Config, wanted: Config) -> Config {
+    let mut config = wanted;
+    config.data.clone_from(&started.data);
+    config.listen = started.listen;
+    config.store = started.store;
+    config.kubernetes.listen = started.kubernetes.listen;
+    config.metrics.listen = started.metrics.listen;
+    config
+}
+
+/// The keys that differ and cannot change at run time.
+fn later(started: &Config, wanted: &Config) -> Result<Vec<String>> {
+    let (old, new) = (keys(started)?, keys(wanted)?);
+    let all = old
+        .keys()
+        .chain(new.keys().filter(|key| !old.contains_key(*key)));
+    let differ = all.filter(|key| old.get(*key) != new.get(*key));
+    let mut names: Vec<String> = differ
+        .filter(|key| !changes_at_run_time(key))
+        .cloned()
+        .collect();
+    names.sort();
+    Ok(names)
+}
+
+/// Every key of a configuration with its value, as `a.b`. A list is one value.
+fn keys(config: &Config) -> Result<BTreeMap<String, Value>> {
+    let mut found = BTreeMap::new();
+    let value = serde_json::to_value(config).context("the configuration cannot be compared")?;
+    let mut open = vec![(String::new(), value)];
+    while let Some((path, value)) = open.pop() {
+        match value {
+            Value::Object(members) => {
+                let below = |name: &str| match path.as_str() {
+                    "" => name.to_owned(),
+                    path => format!("{path}.{name}"),
+                };
+                open.extend(members.iter().map(|(name, v)| (below(name), v.clone())));
+            }
+            value => {
+                found.insert(path, value);
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn changes_at_run_time(key: &str) -> bool {
+    AT_RUN_TIME.iter().any(|known| {
+        key.strip_prefix(known)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    })
+}
+
+/// What [`Live::reload`] puts in force. A key that is not here waits for the next start and is named.
+const AT_RUN_TIME: [&str; 17] = [
+    "gc",
+    "hostnames",
+    "limits.csr_per_minute_per_certname",
+    "limits.csr_per_minute_per_source",
+    "log.level",
+    "puppet.allow_authorization_extensions",
+    "puppet.allow_duplicate_certs",
+    "puppet.allow_subject_alt_names",
+    "puppet.allowlist_apex",
+    "puppet.auto_renewal",
+    "puppet.auto_renewal_cert_ttl",
+    "puppet.autosign",
+    "puppet.autosign_executable",
+    "puppet.ca_conf",
+    "puppet.ca_ttl",
+    "puppet.puppet_conf",
+    "signers",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_change_is_named() {
+        let old = Config::default();
+        let mut new = old.clone();
+        assert_eq!(later(&old, &new).unwrap(), Vec::<String>::new());
+        new.puppet.allow_subject_alt_names = true;
+        new.hostnames.push("ca.example".to_owned());
+        new.log.level = "debug".to_owned();
+        new.gc.interval = "2h".parse().unwrap();
+        assert_eq!(later(&old, &new).unwrap(), Vec::<String>::new());
+        new.data = "/elsewhere".into();
+        new.listen.set_port(1);
+        new.kubernetes.listen = crate::config::Listen::Off;
+        new.issuers.insert("puppet".to_owned(), Default::default());
+        assert_eq!(
+            later(&old, &new).unwrap(),
+            [
+                "data",
+                "issuers.puppet.key",
+                "issuers.puppet.verify_signatures",
+                "kubernetes.listen",
+                "listen",
+            ]
+        );
+        let bound = bound(&old, new);
+        assert_eq!((bound.data, bound.listen), (old.data, old.listen));
+        assert!(bound.puppet.allow_subject_alt_names);
+    }
+}

@@ -1,0 +1,248 @@
+//! What the engine and its store report.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use countersign_authority::{
+    CommitOutcome, DecisionOutcome, Door, Ended, ExecutionOutcome, IssuerId, RequestState,
+    Telemetry,
+};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::kubernetes;
+use crate::puppet::PuppetDoor;
+
+use super::histogram::{GROUPS, Histogram, REQUESTS, SIGNATURES};
+use super::{NamedLabel, StaticLabel, registered};
+
+/// Counts what an engine reports.
+#[derive(Debug)]
+pub struct EngineMetrics {
+    /// Doors and outcomes are the program's, rules the configuration's; no label has a value of a sender's making.
+    decisions: Family<DecisionLabels, Counter>,
+    signatures: BTreeMap<IssuerId, SignatureMetrics>,
+    commits: Commits,
+    executions: Executions,
+    collected: Family<CollectedLabels, Counter>,
+}
+
+type DecisionLabels = [(&'static str, String); 3];
+type CollectedLabels = [(&'static str, String); 2];
+
+#[derive(Debug)]
+struct SignatureMetrics {
+    well: Counter,
+    failed: Counter,
+    duration: Histogram,
+}
+
+#[derive(Debug)]
+struct Commits {
+    waiting: Gauge,
+    durable: Counter,
+    conflict: Counter,
+    failed: Counter,
+    duration: Histogram,
+    group: Histogram,
+}
+
+#[derive(Debug)]
+struct Executions {
+    approved: Counter,
+    declined: Counter,
+    busy: Counter,
+    duration: Histogram,
+}
+
+impl EngineMetrics {
+    /// Registers them, for an engine with these issuers.
+    pub fn new(registry: &mut Registry, issuers: impl IntoIterator<Item = IssuerId>) -> Self {
+        Self {
+            decisions: registered(
+                registry,
+                "countersign_decisions",
+                "Certificate requests, renewals and people's decisions, by what they came to and what settled it",
+                Family::default(),
+            ),
+            signatures: signatures(registry, issuers),
+            commits: Commits::new(registry),
+            executions: Executions::new(registry),
+            collected: collected(registry),
+        }
+    }
+}
+
+impl Telemetry for EngineMetrics {
+    fn decided(&self, door: &Door, outcome: DecisionOutcome, rule: &str) {
+        let labels = [
+            ("door", door.to_string()),
+            ("outcome", outcome.word().to_owned()),
+            ("rule", rule.to_owned()),
+        ];
+        self.decisions.get_or_create(&labels).inc();
+    }
+
+    fn signed(&self, issuer: &IssuerId, ended: Ended, took: Duration) {
+        let Some(of) = self.signatures.get(issuer) else {
+            return;
+        };
+        match ended {
+            Ended::Well => of.well.inc(),
+            Ended::Failed => of.failed.inc(),
+        };
+        of.duration.observe_duration(took);
+    }
+
+    fn executed(&self, execution: ExecutionOutcome, took: Duration) {
+        match execution {
+            ExecutionOutcome::Approved => self.executions.approved.inc(),
+            ExecutionOutcome::Declined => self.executions.declined.inc(),
+            ExecutionOutcome::Busy => self.executions.busy.inc(),
+        };
+        self.executions.duration.observe_duration(took);
+    }
+
+    fn collected(&self, door: &Door, state: RequestState, count: u64) {
+        let labels = collected_labels(door, state);
+        self.collected.get_or_create(&labels).inc_by(count);
+    }
+
+    fn commit_waits(&self) {
+        self.commits.waiting.inc();
+    }
+
+    fn committed(&self, ended: CommitOutcome, took: Duration) {
+        self.commits.waiting.dec();
+        match ended {
+            CommitOutcome::Durable => self.commits.durable.inc(),
+            CommitOutcome::Conflict => self.commits.conflict.inc(),
+            CommitOutcome::Failed => self.commits.failed.inc(),
+        };
+        self.commits.duration.observe_duration(took);
+    }
+
+    fn grouped(&self, changes: usize) {
+        let changes = u64::try_from(changes).unwrap_or(u64::MAX);
+        self.commits.group.observe(changes);
+    }
+}
+
+fn signatures(
+    registry: &mut Registry,
+    issuers: impl IntoIterator<Item = IssuerId>,
+) -> BTreeMap<IssuerId, SignatureMetrics> {
+    let counts = registered(
+        registry,
+        "countersign_signatures",
+        "Signatures that an issuer's key was asked for, of certificates and CRLs",
+        Family::<[(&'static str, String); 2], Counter>::default(),
+    );
+    let durations = registered(
+        registry,
+        "countersign_signature_duration_seconds",
+        "How long a signature took, waiting for a signing thread included",
+        Family::<NamedLabel, Histogram>::new_with_constructor(|| Histogram::new(&SIGNATURES)),
+    );
+    let of = |issuer: IssuerId| {
+        let name = || ("issuer", issuer.to_string());
+        let count =
+            |word: &str| counts.get_or_create_owned(&[name(), ("outcome", word.to_owned())]);
+        let metrics = SignatureMetrics {
+            well: count("made"),
+            failed: count("failed"),
+            duration: durations.get_or_create_owned(&[name()]),
+        };
+        (issuer, metrics)
+    };
+    issuers.into_iter().map(of).collect()
+}
+
+/// Every door and state is there from the beginning: nothing collected is something to see.
+fn collected(registry: &mut Registry) -> Family<CollectedLabels, Counter> {
+    let counts = registered(
+        registry,
+        "countersign_collected_requests",
+        "Old requests that garbage collection has forgotten",
+        Family::<CollectedLabels, Counter>::default(),
+    );
+    for door in [PuppetDoor::DOOR, kubernetes::DOOR] {
+        for state in [
+            RequestState::Pending,
+            RequestState::Approved,
+            RequestState::Issued,
+            RequestState::Denied,
+            RequestState::Failed,
+        ] {
+            let _from_zero = counts.get_or_create(&collected_labels(&door, state));
+        }
+    }
+    counts
+}
+
+fn collected_labels(door: &Door, state: RequestState) -> CollectedLabels {
+    [
+        ("door", door.to_string()),
+        ("state", state.word().to_owned()),
+    ]
+}
+
+impl Commits {
+    fn new(registry: &mut Registry) -> Self {
+        let ended = registered(
+            registry,
+            "countersign_store_commits",
+            "Changes handed to the store: durable, in conflict with another one, or failed",
+            Family::<StaticLabel, Counter>::default(),
+        );
+        let outcome = |word| ended.get_or_create_owned(&[("outcome", word)]);
+        Self {
+            durable: outcome("durable"),
+            conflict: outcome("conflict"),
+            failed: outcome("failed"),
+            waiting: registered(
+                registry,
+                "countersign_store_commits_waiting",
+                "Changes that wait for their commit at this moment",
+                Gauge::default(),
+            ),
+            duration: registered(
+                registry,
+                "countersign_store_commit_duration_seconds",
+                "How long a change waited until it was durable or refused",
+                Histogram::new(&REQUESTS),
+            ),
+            group: registered(
+                registry,
+                "countersign_store_group_changes",
+                "How many changes one durable transaction carried",
+                Histogram::new(&GROUPS),
+            ),
+        }
+    }
+}
+
+impl Executions {
+    fn new(registry: &mut Registry) -> Self {
+        let runs = registered(
+            registry,
+            "countersign_policy_executable_runs",
+            "Questions to the policy executable; busy: too many others were running",
+            Family::<StaticLabel, Counter>::default(),
+        );
+        let outcome = |word| runs.get_or_create_owned(&[("outcome", word)]);
+        Self {
+            approved: outcome("approved"),
+            declined: outcome("declined"),
+            busy: outcome("busy"),
+            duration: registered(
+                registry,
+                "countersign_policy_executable_duration_seconds",
+                "How long the policy executable took, waiting for its turn included",
+                Histogram::new(&REQUESTS),
+            ),
+        }
+    }
+}
