@@ -144,19 +144,19 @@ struct Ancestor {
     list: Option<Arc<Crl>>,
 }
 
-/// Something about a list that stops agents, now or soon.
+/// Something about a list that stops clients, now or soon.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Worry {
     #[error(
-        "there is no CRL of {ca}: agents that check the whole chain, which is their default, refuse every certificate; submit one with PUT certificate_revocation_list"
+        "there is no CRL of {ca}: clients that check the whole chain, as Puppet agents do by default, refuse every certificate; submit one, docs/configuration.md tells how under Issuers"
     )]
     Missing { ca: String },
     #[error(
-        "the CRL of {ca} has expired at {end}: agents that check the whole chain, which is their default, refuse every certificate; submit a newer one with PUT certificate_revocation_list"
+        "the CRL of {ca} has expired at {end}: clients that check the whole chain, as Puppet agents do by default, refuse every certificate; submit a newer one, docs/configuration.md tells how under Issuers"
     )]
     Expired { ca: String, end: UnixTime },
     #[error(
-        "the CRL of {ca} expires at {end}: submit a newer one with PUT certificate_revocation_list before"
+        "the CRL of {ca} expires at {end}: submit a newer one before, docs/configuration.md tells how under Issuers"
     )]
     EndsSoon { ca: String, end: UnixTime },
 }

@@ -95,7 +95,7 @@ fn t19_agents_below_an_intermediate_ca_check_the_whole_chain() {
     let site = Site::prepared(|data| place(data, &root), &["--autosign", "true"]);
     let served = get(&site, &format!("{LISTS}/ca"));
     assert_eq!(lists(&served), named(&[("Example Puppet CA", 0)]));
-    let warning = "there is no CRL of CN=Example Root CA: agents that check the whole chain";
+    let warning = "there is no CRL of CN=Example Root CA: clients that check the whole chain";
     assert!(site.server.log().contains(warning), "{}", site.server);
 
     // The listener sends what is between its certificate and the root: whoever has only the root can verify it.
