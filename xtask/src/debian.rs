@@ -69,11 +69,16 @@ export OPENSSL_MODULES="$root/usr/lib/{triplet}/ossl-modules"
 exec "$root/usr/bin/openssl" "$@"
 "#
     );
+    let analyze = format!(
+        "export LD_LIBRARY_PATH=\"$root/usr/lib/{triplet}/systemd:$root/lib/{triplet}/systemd:$LD_LIBRARY_PATH\"\n\
+         exec \"$root/usr/bin/systemd-analyze\" \"$@\"\n"
+    );
     fs::create_dir(part.join("bin"))?;
     for (name, body) in [
         ("puppet", puppet),
         ("puppetserver-ca", ca),
         ("openssl", openssl),
+        ("systemd-analyze", analyze),
     ] {
         let path = part.join("bin").join(name);
         fs::write(&path, format!("{head}{body}"))?;
@@ -116,6 +121,7 @@ fn check(part: &Path, scratch: &Path) -> Result<()> {
         "the tests want OpenSSL 3, apt offered {}",
         version.trim()
     );
+    quietly(Command::new(part.join("bin/systemd-analyze")).arg("--version"))?;
     Ok(())
 }
 
@@ -179,12 +185,18 @@ fn left_out(package: &str) -> bool {
 }
 
 const PART: &str = "debian";
-const PACKAGES: &[&str] = &["puppet-agent", "ruby-puppetserver-ca-cli", "openssl"];
+const PACKAGES: &[&str] = &[
+    "puppet-agent",
+    "ruby-puppetserver-ca-cli",
+    "openssl",
+    "systemd",
+];
 const PUPPET_VERSION: &str = "7.23.";
 const CA_VERSION: &str = "2.4.";
 
 /// Counts up when this file changes what it makes.
-const RECIPE: &str = "debian: puppet-agent 7.23, puppetserver-ca 2.4, openssl 3; layout 2\n";
+const RECIPE: &str =
+    "debian: puppet-agent 7.23, puppetserver-ca 2.4, openssl 3, systemd; layout 3\n";
 
 #[cfg(test)]
 mod tests {

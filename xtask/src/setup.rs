@@ -86,6 +86,12 @@ impl Counterparts {
             .or_else(|| Some(self.debian.as_ref().ok()?.join("bin/openssl")))
     }
 
+    /// The same.
+    pub(crate) fn systemd_analyze(&self) -> Option<PathBuf> {
+        invocation::on_path("systemd-analyze")
+            .or_else(|| Some(self.debian.as_ref().ok()?.join("bin/systemd-analyze")))
+    }
+
     pub(crate) fn kubectl(&self) -> Option<PathBuf> {
         Some(self.kubectl.as_ref().ok()?.join("kubectl"))
     }

@@ -90,6 +90,10 @@ fn run_tests(options: &Options, counterparts: &Counterparts) -> Result<Tally> {
         ),
         ("COUNTERSIGN_TEST_OPENSSL", counterparts.openssl()),
         ("COUNTERSIGN_TEST_KUBECTL", counterparts.kubectl()),
+        (
+            "COUNTERSIGN_TEST_SYSTEMD_ANALYZE",
+            counterparts.systemd_analyze(),
+        ),
         ("COUNTERSIGN_TEST_PKILINT", counterparts.pkilint()),
     ];
     for (name, program) in programs {

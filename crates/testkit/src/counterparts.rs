@@ -27,6 +27,8 @@ pub enum Counterpart {
     Openssl,
     /// pkilint; its first argument is the linter.
     Pkilint,
+    /// systemd's judge of unit files.
+    SystemdAnalyze,
 }
 
 /// Which of Debian's releases a Puppet program comes from.
@@ -96,10 +98,10 @@ impl Counterpart {
             })
     }
 
-    /// Any OpenSSL 3 will do; the others are tested in one version, so only the prepared ones count.
+    /// Any OpenSSL 3 and any systemd will do; the others are tested in one version, so only the prepared ones count.
     fn on_path(self, variable: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
         match self {
-            Self::Openssl => env::split_paths(&variable("PATH")?)
+            Self::Openssl | Self::SystemdAnalyze => env::split_paths(&variable("PATH")?)
                 .map(|folder| folder.join(self.name()))
                 .find(|path| path.is_file()),
             Self::Puppet
@@ -127,6 +129,7 @@ impl Counterpart {
             Self::Openssl => "debian/bin/openssl",
             Self::Kubectl => "kubectl/kubectl",
             Self::Pkilint => "pkilint/bin/pkilint",
+            Self::SystemdAnalyze => "debian/bin/systemd-analyze",
         }))
     }
 
@@ -140,6 +143,7 @@ impl Counterpart {
             Self::Kubectl => "kubectl",
             Self::Openssl => "openssl",
             Self::Pkilint => "pkilint",
+            Self::SystemdAnalyze => "systemd-analyze",
         }
     }
 
@@ -153,6 +157,7 @@ impl Counterpart {
             Self::Kubectl => "COUNTERSIGN_TEST_KUBECTL",
             Self::Openssl => "COUNTERSIGN_TEST_OPENSSL",
             Self::Pkilint => "COUNTERSIGN_TEST_PKILINT",
+            Self::SystemdAnalyze => "COUNTERSIGN_TEST_SYSTEMD_ANALYZE",
         }
     }
 }

@@ -83,6 +83,7 @@ fn serve(folder: &Path, socket: &Path) -> ServerProcess {
 /// systemd itself judges the unit file.
 #[test]
 fn the_unit_file_is_valid_and_tight() {
+    use countersign_testkit::counterparts::Counterpart;
     use countersign_testkit::deadline::run_with_deadline;
     let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
     let text = std::fs::read_to_string(packaging.join("countersign.service")).unwrap();
@@ -91,10 +92,9 @@ fn the_unit_file_is_valid_and_tight() {
     let unit = folder.path().join("countersign.service");
     std::fs::write(&unit, text.replace("/usr/bin/countersign", COUNTERSIGN)).unwrap();
     let analyze = |arguments: &[&str]| {
-        let mut command = Command::new("systemd-analyze");
+        let mut command = Command::new(Counterpart::SystemdAnalyze.find().unwrap());
         command.args(arguments).arg(&unit);
-        run_with_deadline(command, Duration::from_secs(60))
-            .expect("systemd-analyze comes with the package systemd")
+        run_with_deadline(command, Duration::from_secs(60)).unwrap()
     };
     let verified = analyze(&["verify", "--man=no", "--recursive-errors=no"]);
     assert!(verified.success(), "{verified}");
