@@ -84,6 +84,9 @@ fn site(folder: &Path) -> Cadir {
     cadir.line("web05", PAST);
     cadir.request("web06");
     cadir.finish(&[web02, cleaned, unknown], 7);
+    cadir.write("infra_inventory.txt", "web03\n");
+    cadir.write("infra_serials", "5\n7\n");
+    cadir.write("infra_crl.pem", &cadir.read("ca_crl.pem"));
     cadir
 }
 
