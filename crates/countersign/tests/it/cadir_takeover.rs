@@ -9,11 +9,15 @@ use std::time::Duration;
 
 use countersign_pki::{Crl, pem};
 use countersign_testkit::deadline::{Finished, run_with_deadline};
+use countersign_testkit::https::HttpsClient;
 use countersign_testkit::keys;
 use serde_json::Value;
 
 use crate::cadir::{CA_NAME, Cadir, PAST, YEARS};
 use crate::site::{COUNTERSIGN, Site, TEXT, puppet_request, serve};
+
+const CRL: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
+const OWN: &str = "/puppet-ca/v1/certificate_request/web03";
 
 fn command(verb: &str, cadir: &Path, data: &Path) -> Command {
     let mut command = Command::new(COUNTERSIGN);
@@ -72,12 +76,17 @@ fn site(folder: &Path) -> Cadir {
     cadir.issue("web01");
     let web02 = cadir.issue("web02");
     cadir.issue("web03");
+    let renewed = folder.join("web03-before.pem");
+    fs::copy(folder.join("signed/web03.pem"), renewed).unwrap();
     let unknown = cadir.skip();
     cadir.issue("web03");
     let cleaned = cadir.line("web04", YEARS);
     cadir.line("web05", PAST);
     cadir.request("web06");
     cadir.finish(&[web02, cleaned, unknown], 7);
+    cadir.write("infra_inventory.txt", "web03\n");
+    cadir.write("infra_serials", "5\n7\n");
+    cadir.write("infra_crl.pem", &cadir.read("ca_crl.pem"));
     cadir
 }
 
@@ -119,7 +128,7 @@ fn what_a_directory_holds_is_taken_over_and_written_back() {
     assert_eq!(written.lines().collect::<Vec<_>>(), lines);
     for (name, content) in &before {
         match name.as_str() {
-            "inventory.txt" => {}
+            "inventory.txt" | "web03-before.pem" => {}
             _ => assert_eq!(&once[name], content, "{name}"),
         }
     }
@@ -154,7 +163,7 @@ fn a_server_goes_on_where_the_other_stopped() {
     assert_eq!(site.puppet_ca(), cadir.read("ca_crt.pem").into_bytes());
 
     let admin = site.admin();
-    let statuses = |client: &countersign_testkit::https::HttpsClient| {
+    let statuses = |client: &HttpsClient| {
         let path = "/puppet-ca/v1/certificate_statuses/all";
         let answer = client.call("GET", path, &[], &[]).unwrap();
         let all: Vec<Value> = serde_json::from_slice(&answer.body).unwrap();
@@ -179,19 +188,29 @@ fn a_server_goes_on_where_the_other_stopped() {
 
     // The administrator of old is one here; a revoked host is nobody.
     let key = keys::p256_a().pkcs8_pem().as_bytes();
-    let as_host = |name: &str| {
-        let certificate = cadir.read(&format!("signed/{name}.pem"));
+    let as_host = |file: &str| {
+        let certificate = cadir.read(file);
         let pair = Some((certificate.as_bytes(), key));
-        countersign_testkit::https::HttpsClient::new(site.puppet(), &site.puppet_ca(), pair)
-            .unwrap()
+        HttpsClient::new(site.puppet(), &site.puppet_ca(), pair).unwrap()
     };
-    assert_eq!(statuses(&as_host("localhost")), expected);
-    let own = "/puppet-ca/v1/certificate/web01";
-    assert_eq!(
-        as_host("web01").call("GET", own, &[], &[]).unwrap().status,
-        200
+    assert_eq!(statuses(&as_host("signed/localhost.pem")), expected);
+    assert!(
+        as_host("signed/web02.pem")
+            .call("GET", OWN, &[], &[])
+            .is_err()
     );
-    assert!(as_host("web02").call("GET", own, &[], &[]).is_err());
+    // Nobody but its own name is told that a name has no request; also by a certificate of which only a line is left.
+    for file in ["signed/web03.pem", "web03-before.pem"] {
+        assert_eq!(
+            as_host(file).call("GET", OWN, &[], &[]).unwrap().status,
+            404,
+            "{file}"
+        );
+    }
+    assert_eq!(
+        site.anonymous().call("GET", OWN, &[], &[]).unwrap().status,
+        403
+    );
 
     // Serials and CRL numbers go on; the server and its administrator have had the first ones.
     let sign = |name: &str| {
@@ -207,46 +226,19 @@ fn a_server_goes_on_where_the_other_stopped() {
     let status: Value =
         serde_json::from_slice(&admin.call("GET", path, &[], &[]).unwrap().body).unwrap();
     assert_eq!(status["serial_number"], 12);
-    let crl = site
-        .anonymous()
-        .call(
-            "GET",
-            "/puppet-ca/v1/certificate_revocation_list/ca",
-            &[],
-            &[],
-        )
-        .unwrap();
+    let crl = site.anonymous().call("GET", CRL, &[], &[]).unwrap();
     assert!(number(&crl.body) >= 7, "never lower");
     let revoke = br#"{"desired_state":"revoked"}"#;
     let json = ("Content-Type", "application/json");
     for (name, revoked) in [("web03", 2), ("web04", 0)] {
-        let before = number(
-            &site
-                .anonymous()
-                .call(
-                    "GET",
-                    "/puppet-ca/v1/certificate_revocation_list/ca",
-                    &[],
-                    &[],
-                )
-                .unwrap()
-                .body,
-        );
+        let before = number(&site.anonymous().call("GET", CRL, &[], &[]).unwrap().body);
         let path = format!("/puppet-ca/v1/certificate_status/{name}");
         assert_eq!(
             admin.call("PUT", &path, &[json], revoke).unwrap().status,
             204,
             "{name}"
         );
-        let after = site
-            .anonymous()
-            .call(
-                "GET",
-                "/puppet-ca/v1/certificate_revocation_list/ca",
-                &[],
-                &[],
-            )
-            .unwrap();
+        let after = site.anonymous().call("GET", CRL, &[], &[]).unwrap();
         assert_eq!(
             number(&after.body) - before,
             u64::from(revoked > 0),

@@ -287,6 +287,18 @@ fn a_fresh_authority_of_puppetserver_ca_setup_is_taken_over() {
     ] {
         assert!(said.stdout.contains(line), "no {line:?} in {said}");
     }
+    // Written back, it is what it was: both CRLs, both certificates.
+    let back = folder.join("back");
+    takeover("export", &back, &data);
+    for name in [
+        "ca_crt.pem",
+        "ca_crl.pem",
+        "signed/localhost.pem",
+        "inventory.txt",
+    ] {
+        let read = |folder: &Path| fs::read_to_string(folder.join(name)).unwrap();
+        assert_eq!(read(&back), read(&cadir), "{name}");
+    }
     fs::write(folder.join("autosign.conf"), "web01\n").unwrap();
     let site = start(&data, folder, 0);
     assert_eq!(
