@@ -10,10 +10,9 @@ async fn revoked(world: &World, name: &str) -> Serial {
     let submitted = world.authority.submit(submission(name)).await.unwrap();
     let serial = submitted.issued.unwrap().intent().serial;
     let reason = RevocationReason::KeyCompromise;
-    let act = world
-        .authority
-        .revoke_name(&issuer_id(), name, reason, &act("x").actor);
-    act.await.unwrap();
+    let (issuer, actor) = (issuer_id(), act("x").actor);
+    let revoking = world.authority.revoke_name(&issuer, name, reason, &actor);
+    revoking.await.unwrap();
     serial
 }
 
