@@ -38,6 +38,8 @@ pub struct PuppetServerSettings {
     pub puppet_conf: String,
     /// Settings of `ca.conf`, without the braces around them.
     pub ca_conf: String,
+    /// Arguments of the Java virtual machine.
+    pub java_args: String,
 }
 
 /// Why there is no running Puppet Server.
@@ -70,6 +72,7 @@ impl PuppetServerSettings {
             autosign: "false".to_owned(),
             puppet_conf: String::new(),
             ca_conf: String::new(),
+            java_args: JAVA_ARGS.to_owned(),
         }
     }
 }
@@ -83,7 +86,7 @@ impl PuppetServer {
         let packaged = "/etc/puppet/puppetserver";
         let mut command = Command::new(program);
         command
-            .env("JAVA_ARGS", JAVA_ARGS)
+            .env("JAVA_ARGS", &settings.java_args)
             .env("HOME", folder)
             .env("LC_ALL", "C.UTF-8")
             .arg("--config")
@@ -218,6 +221,7 @@ fn puppet_configuration(folder: &Path, settings: &PuppetServerSettings) -> Strin
         autosign,
         puppet_conf,
         ca_conf: _,
+        java_args: _,
     } = settings;
     let cadir = cadir.display();
     format!(

@@ -32,7 +32,10 @@ impl PuppetDoor {
             .put_ancestor_crls(self.issuer(), lists, &actor)
             .await;
         let fault = match taken {
-            Ok(_) => return answer::ok("Successfully updated CRLs."),
+            Ok(_) => {
+                let told = "Successfully updated CRLs.";
+                return answer::with(StatusCode::OK, answer::SENTENCE, told);
+            }
             Err(fault) => fault,
         };
         info!(%fault, %actor, "the submitted CRLs were not taken");
@@ -42,7 +45,7 @@ impl PuppetDoor {
                 error!(%fault, "the door's issuer is unknown");
                 answer::internal("the issuer is not known")
             }
-            refused => answer::with(StatusCode::BAD_REQUEST, answer::PLAIN, sentence(&refused)),
+            refused => answer::bad_request(sentence(&refused)),
         }
     }
 }

@@ -243,7 +243,7 @@ async fn submissions_and_their_answers() {
         let answer = fleet.put_crls(body).await;
         assert_eq!(
             (answer.status, answer.content_type()),
-            (expected.0, "text/plain"),
+            (expected.0, "text/plain; charset=utf-8"),
             "{what}: {}",
             answer.text()
         );
