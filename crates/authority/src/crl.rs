@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError};
 use arc_swap::ArcSwapOption;
 use countersign_pki::{Crl, CrlTemplate, RevokedEntry, Serial, Subject, UnixTime, pem, seal};
 use countersign_policy::Requester;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::watch;
 use tracing::warn;
 
@@ -104,6 +105,27 @@ impl Core {
         })
     }
 
+    /// Publishes what was just revoked. A short list is out when this returns. A long one follows, usually within a second:
+    /// making it takes longer than anybody should wait, and meanwhile every door knows the revocation from the index. If
+    /// it fails, upkeep makes up for it, and so does the next start.
+    pub(crate) async fn publish_revoked(
+        self: &Arc<Self>,
+        id: &IssuerId,
+        covers: Revision,
+    ) -> Result<(), Broken> {
+        let is_long = self.revocations.get(id).is_some_and(Revocations::is_long);
+        if !is_long {
+            return self.publish_crl(id, covers, Publish::IfBehind).await;
+        }
+        let (core, id) = (Arc::clone(self), id.clone());
+        tokio::spawn(async move {
+            if let Err(fault) = core.publish_crl(&id, covers, Publish::IfBehind).await {
+                warn!(issuer = %id, %fault, "the CRL was not published");
+            }
+        });
+        Ok(())
+    }
+
     /// Signs, records and serves a CRL with everything revoked so far. Calls that come while one is
     /// being made share the next.
     pub(crate) async fn publish_crl(
@@ -138,7 +160,8 @@ impl Core {
                 return Ok(());
             }
             let covers = (*revocations.revoking.lock().await).max(covers);
-            let entries = revocations.entries(self.clock.now(), |_| true);
+            let now = self.clock.now();
+            let entries = revocations.at_length(|| revocations.entries(now, |_| true));
             let scheduled = Scheduled { scope, covers };
             match self
                 .replace_crl(issuer, revocations, scheduled, &entries)
@@ -161,7 +184,9 @@ impl Core {
     ) -> Result<Replaced, Broken> {
         let before = revocations.published(scheduled.scope).load_full();
         let before = before.map(|crl| crl.record.number);
-        let record = self.make_crl(issuer, before, scheduled, entries).await?;
+        let record = self
+            .make_crl(issuer, revocations, before, scheduled, entries)
+            .await?;
         match self.store.commit(published(&record, before)).await {
             Ok(_) => {
                 revocations.publish(issuer, record);
@@ -182,6 +207,7 @@ impl Core {
     async fn make_crl(
         &self,
         issuer: &Issuer,
+        revocations: &Revocations,
         before: Option<u64>,
         scheduled: Scheduled,
         entries: &[RevokedEntry],
@@ -202,7 +228,7 @@ impl Core {
             authority_key_id: issuer.key_id(),
             entries,
         };
-        let to_be_signed = template.to_be_signed()?;
+        let to_be_signed = revocations.at_length(|| template.to_be_signed())?;
         let signature = self.sign(issuer.id(), &to_be_signed).await?;
         let der = seal(&to_be_signed, issuer.algorithm(), &signature.0)?;
         Ok(CrlRecord {
@@ -228,7 +254,7 @@ impl Revocations {
 
     pub(crate) fn publish(&self, issuer: &Issuer, record: CrlRecord) {
         let (number, scope) = (record.number, record.scope);
-        let state = compose(issuer, record, &self.ancestors.load());
+        let state = self.at_length(|| compose(issuer, record, &self.ancestors.load()));
         self.published(scope).store(Some(Arc::new(state)));
         self.news.send_replace(number);
     }
@@ -239,6 +265,22 @@ impl Revocations {
             if let Some(state) = self.published(scope).load_full() {
                 self.publish(issuer, state.record.clone());
             }
+        }
+    }
+
+    /// Whether making the list takes long.
+    fn is_long(&self) -> bool {
+        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        index.len() > SHORT_LIST
+    }
+
+    /// Does something with every entry of the list. While that takes long, another thread takes care of what else this
+    /// one would have to do.
+    fn at_length<T>(&self, work: impl FnOnce() -> T) -> T {
+        let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+        match flavor {
+            Ok(RuntimeFlavor::MultiThread) if self.is_long() => tokio::task::block_in_place(work),
+            Ok(_) | Err(_) => work(),
         }
     }
 
@@ -361,3 +403,5 @@ fn belongs_on_crl(revocation: &Revocation, now: UnixTime) -> bool {
 
 pub(crate) const DAY: u64 = 86_400;
 const THIS_UPDATE_LAG: u64 = 1;
+/// Lists up to here are made in a few milliseconds.
+const SHORT_LIST: usize = 4096;

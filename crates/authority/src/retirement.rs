@@ -9,7 +9,6 @@ use countersign_pki::{RevocationReason, UnixTime};
 use countersign_policy::Requester;
 use tracing::info;
 
-use crate::crl::Publish;
 use crate::engine::{Authority, Core};
 use crate::faults::{Broken, RevokeFault};
 use crate::issuer::IssuerId;
@@ -111,7 +110,7 @@ impl Core {
     /// Like a revocation of each name, except that what is revoked is retired in the same commit: no
     /// certificate that is issued meanwhile is retired without being revoked.
     async fn clean(
-        &self,
+        self: &Arc<Self>,
         issuer: &IssuerId,
         names: &[String],
         reason: RevocationReason,
@@ -149,7 +148,7 @@ impl Core {
                         .extend(fresh.into_iter().map(|one| (one.serial, one)));
                     let reached = *covers;
                     drop(covers);
-                    self.publish_crl(issuer, reached, Publish::IfBehind).await?;
+                    self.publish_revoked(issuer, reached).await?;
                     return Ok(unknown);
                 }
                 Err(CommitFault::Conflict { .. }) => {}

@@ -1,14 +1,19 @@
 //! The invariants of docs/architecture.md, as far as the engine carries them.
 
-use countersign_authority::store::{Past, RequestFilter};
-use countersign_authority::{Duplicate, RequestState, SubmitFault};
+use countersign_authority::store::{Change, Past, RequestFilter, Store as _, Write};
+use countersign_authority::{
+    Clock as _, Duplicate, LedgerEntry, RequestId, RequestState, Revoked, SubmitFault,
+};
 use countersign_keys::LeafKey;
-use countersign_pki::{AltName, Certificate, Crl, RevocationReason, ext, oid};
-use countersign_policy::{Effect, Wishes};
+use countersign_pki::{
+    AltName, Certificate, Crl, RevocationReason, Serial, ext, fingerprint_sha256, oid,
+};
+use countersign_policy::{Effect, Explanation, Wishes};
 use countersign_testkit::csr::CsrBuilder;
 
 use crate::world::{
-    DOOR, World, act, agent_signer, client_signer, csr, issuer_id, submission, with_csr,
+    DOOR, TestClock, World, act, agent_signer, client_signer, csr, issuer_id, prepare, store,
+    submission, with_csr,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -102,6 +107,67 @@ async fn revoked_stays_out() {
         crl.record.number,
         "a complete CRL is not made anew"
     );
+}
+
+/// Nobody waits for a list of thousands; the doors know the revocation at once, and the list follows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_crl_follows_its_revocation() {
+    let folder = tempfile::tempdir().unwrap();
+    prepare(folder.path()).await;
+    let clock = TestClock::new();
+    let (issuer, now) = (issuer_id(), clock.now());
+    let revoked = (1u64..=5000).map(|number| {
+        Write::Import(LedgerEntry {
+            issuer: issuer.clone(),
+            serial: Serial::try_from(number).unwrap(),
+            request: RequestId::in_sequence(now, 0, [0; 6]),
+            signer: agent_signer(),
+            name: format!("old{number}"),
+            key_fingerprint: fingerprint_sha256(b""),
+            not_before: now,
+            not_after: now.plus_seconds(86_400),
+            der: Vec::new(),
+            explanation: Explanation {
+                effect: Effect::Approve,
+                by: None,
+                at: now,
+                generation: 0,
+                steps: Vec::new(),
+            },
+            revoked: Some(Revoked {
+                at: now,
+                reason: RevocationReason::Superseded,
+            }),
+            retired: Some(now),
+        })
+    });
+    let change = Change {
+        writes: revoked.collect(),
+        ..Change::default()
+    };
+    store(folder.path()).commit(change).await.unwrap();
+    let world = World::on(folder, clock, true).await;
+    let mut news = world.authority.crl_news(&issuer).unwrap();
+    let issued = world.authority.submit(submission("web01")).await.unwrap();
+    let serial = issued.issued.unwrap().intent().serial;
+    let (reason, actor) = (RevocationReason::KeyCompromise, act("x").actor);
+    let revoking = world
+        .authority
+        .revoke_name(&issuer, "web01", reason, &actor);
+    assert_eq!(revoking.await.unwrap(), 1);
+    assert!(world.authority.is_revoked(&issuer, &serial));
+    let listed = async {
+        loop {
+            let crl = world.authority.crl(&issuer).unwrap();
+            let parsed = Crl::parse(&crl.record.der).unwrap();
+            if parsed.serials().any(|listed| listed == serial) {
+                return parsed.entries().len();
+            }
+            news.changed().await.unwrap();
+        }
+    };
+    let listed = tokio::time::timeout(std::time::Duration::from_secs(30), listed).await;
+    assert_eq!(listed.unwrap(), 5001);
 }
 
 #[tokio::test(flavor = "multi_thread")]

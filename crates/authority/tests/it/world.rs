@@ -277,7 +277,11 @@ impl World {
         Self::on(folder, clock, automatic).await
     }
 
-    async fn on(folder: tempfile::TempDir, clock: Arc<TestClock>, automatic: bool) -> Self {
+    pub(crate) async fn on(
+        folder: tempfile::TempDir,
+        clock: Arc<TestClock>,
+        automatic: bool,
+    ) -> Self {
         let path = folder.path();
         let (store, keys) = (Arc::new(store(path)), Arc::new(keys(path)));
         let authority = authority(path, store, keys, clock.clone(), automatic).await;
