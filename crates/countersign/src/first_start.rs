@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use countersign_authority::{
-    Authority, Clock, Door, Entropy, Issuer, IssuerFault, IssuerId, KeyStore as _, Store,
+    Authority, Clock, CrlScope, Door, Entropy, Issuer, IssuerFault, IssuerId, KeyStore as _, Store,
     Submission,
 };
 use countersign_keys::{FileKeys, LeafKey, RootCertificate, create_issuer, private_file};
@@ -80,8 +80,11 @@ async fn load_key(
         (true, true) => None,
         (true, false) => Some(&key),
         (false, _) => {
-            let signed = store.newest_certificates(id, None, 1).await?;
-            (!signed.is_empty()).then_some(&certificate)
+            // Also what is retired, or was taken over together with the CRLs of an issuer whose files are missing.
+            let is_new = store.ledger(id, None, 1).await?.is_empty()
+                && store.crl(id, CrlScope::Full).await?.is_none()
+                && store.ancestor_crls(id).await?.is_empty();
+            (!is_new).then_some(&certificate)
         }
     };
     if let Some(missing) = missing {

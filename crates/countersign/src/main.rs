@@ -28,7 +28,6 @@ use anyhow::{Context as _, Result};
 use clap::Parser as _;
 
 use cli::{Cli, Command};
-use output::OutputFault;
 use settings::Settings;
 
 fn main() -> ExitCode {
@@ -51,13 +50,6 @@ fn main() -> ExitCode {
     };
     match run(cli.command) {
         Ok(code) => ExitCode::from(code),
-        Err(error)
-            if error
-                .downcast_ref::<OutputFault>()
-                .is_some_and(OutputFault::is_closed) =>
-        {
-            ExitCode::SUCCESS
-        }
         Err(error) => {
             output::complain(&format!(
                 "countersign: {}",

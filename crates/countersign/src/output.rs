@@ -16,18 +16,14 @@ use crate::cli::Form;
 #[error("cannot write to standard output")]
 pub(crate) struct OutputFault(#[from] io::Error);
 
-impl OutputFault {
-    /// Whether the reader went away, as `head` does: no fault of ours.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.0.kind() == io::ErrorKind::BrokenPipe
-    }
-}
-
-/// Prints text as it is, with a line end.
+/// Prints text as it is, with a line end. A reader who went away, as `head` does, is no reason to stop halfway: what a
+/// command was asked to do it does, whoever listens.
 pub(crate) fn line(text: &str) -> Result<(), OutputFault> {
     let mut out = io::stdout().lock();
-    writeln!(out, "{text}")?;
-    Ok(out.flush()?)
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// Prints a line to standard error. Nobody can be told if that fails.

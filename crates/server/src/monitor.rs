@@ -124,7 +124,7 @@ impl MonitorListener {
         } = self;
         accept(
             tcp,
-            Seats::new(CONNECTIONS, None),
+            Seats::new(CONNECTIONS, Some(PER_SOURCE)),
             timeouts.drain,
             &stop,
             |stream, _| {
@@ -159,5 +159,7 @@ async fn ready(State(monitor): State<Monitor>) -> Response {
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// A few who watch.
 const CONNECTIONS: usize = 64;
+/// So that one who keeps connections open does not keep the others out.
+const PER_SOURCE: usize = 16;
 /// A store that takes longer does not answer.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -49,12 +49,15 @@ enum Onto {
 }
 
 fn make(folder: &DataFolder, file: &Path, keys: Keys, onto: Onto) -> Result<Manifest> {
+    folder.ensure_no_unfinished_import()?;
     refuse_existing(file, onto)?;
     let mut partial = Partial::claim(file)?;
     // The database first: a file that is newer than the ledger is made anew by the next start, but a ledger entry
     // whose issuer is missing could not be.
     let copied = backup::copy(&folder.database(), &partial.database)?;
     let (mut sources, left_out) = gather(folder, &partial.database, keys)?;
+    // An import may have begun meanwhile.
+    folder.ensure_no_unfinished_import()?;
     let manifest = manifest(&copied, &sources, left_out);
     let unwritten = || format!("cannot write {}", partial.path.display());
     let mut writer = BufWriter::with_capacity(BUFFER, &partial.file);

@@ -53,7 +53,6 @@ impl Config {
             ca_conf = CaConf::parse(&read(path)?).map_err(in_file(path))?;
             remarks.passed_over(path, &ca_conf.ignored);
             remarks.warn_of(&ca_conf, &puppet_conf, path);
-            remarks.warn_of_infrastructure_crl(&ca_conf, path);
         }
         section.take_over(puppet_conf, ca_conf);
         Ok(remarks)
@@ -135,22 +134,6 @@ impl Remarks {
                  admits nobody: give who needs it a certificate with pp_cli_auth, and remove the section"
             ));
         }
-    }
-}
-
-impl Remarks {
-    /// `enable-infra-crl` and `infra-nodes-path`: there are no settings yet that could take them over.
-    fn warn_of_infrastructure_crl(&mut self, ca: &CaConf, path: &Path) {
-        if ca.enable_infra_crl != Some(true) {
-            return;
-        }
-        let nodes = ca.infra_nodes_path.as_deref();
-        let nodes = nodes.map(|nodes| format!(" (for the names in {})", nodes.display()));
-        self.warnings.push(format!(
-            "enable-infra-crl in {}{} has no effect: agents get the complete CRL",
-            path.display(),
-            nodes.unwrap_or_default()
-        ));
     }
 }
 

@@ -20,6 +20,7 @@ mod exposition;
 mod first_start;
 mod installation;
 mod intermediate_ca;
+mod interrupted;
 mod invariants;
 mod kubectl;
 mod lifecycle;
