@@ -10,9 +10,10 @@ use countersign_pki::{Certificate, Crl, CrlFault, UnixTime, VerifyFault, oid, pe
 use countersign_policy::Requester;
 use tracing::{info, warn};
 
+use crate::chain::key_id;
 use crate::engine::{Authority, Core};
 use crate::faults::Broken;
-use crate::issuer::{Issuer, IssuerId, key_id};
+use crate::issuer::{Issuer, IssuerId};
 use crate::model::{AncestorCrl, AuditEntry};
 use crate::revocation::Revocations;
 use crate::signing::commit_broken;

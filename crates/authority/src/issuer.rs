@@ -3,9 +3,11 @@
 use std::borrow::Borrow;
 use std::fmt;
 
-use countersign_pki::{Certificate, KeyUsage, SignatureAlgorithm, UnixTime, ext, pem};
+use countersign_pki::{Certificate, SignatureAlgorithm, UnixTime, pem};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
+
+use crate::chain::{Chain, key_id};
 
 /// The name of an issuer, for example `puppet`: a file-name-safe word.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -80,7 +82,7 @@ impl Issuer {
         algorithm: SignatureAlgorithm,
         public_key: &[u8],
     ) -> Result<Self, IssuerFault> {
-        let (chain, beside) = Chain::find(certificates(&chain_pem)?, public_key)?;
+        let (chain, beside) = Chain::read(&chain_pem, public_key)?;
         for certificate in beside {
             warn!(issuer = %id, subject = %certificate.subject(), serial = %certificate.serial(), "this certificate of the chain file is no part of the way to the root; it is served and not used");
         }
@@ -193,94 +195,3 @@ pub enum IssuerFault {
         issuer: String,
     },
 }
-
-/// The key identifier of a CA: what its certificate says, else what RFC 5280 4.2.1.2 makes of its key.
-pub(crate) fn key_id(certificate: &Certificate) -> Result<Vec<u8>, IssuerFault> {
-    match certificate.subject_key_id() {
-        Some(id) => Ok(id.to_vec()),
-        None => ext::key_id(certificate.spki_der()).map_err(|_| not_a_ca(certificate)),
-    }
-}
-
-/// The way from the issuing certificate to a root.
-#[derive(Debug)]
-struct Chain {
-    issuing: Certificate,
-    ancestors: Vec<Certificate>,
-}
-
-impl Chain {
-    /// The way, and the certificates beside it.
-    fn find(
-        mut bundle: Vec<Certificate>,
-        public_key: &[u8],
-    ) -> Result<(Self, Vec<Certificate>), IssuerFault> {
-        let issuing = bundle
-            .iter()
-            .position(|one| one.spki_der() == public_key)
-            .ok_or(IssuerFault::ForeignKey)?;
-        let issuing = bundle.remove(issuing);
-        let mut ancestors: Vec<Certificate> = Vec::new();
-        loop {
-            let last = ancestors.last().unwrap_or(&issuing);
-            if !is_ca(last) {
-                return Err(not_a_ca(last));
-            }
-            if signs_itself(last) {
-                return Ok((Self { issuing, ancestors }, bundle));
-            }
-            // By key, not by name: names that say the same may be written differently. Where the signer has several
-            // certificates, the one that is a root is the shorter way.
-            let signs = |one: &Certificate| last.verify_signed_by(one.spki_der()).is_ok();
-            let roots_first = bundle
-                .iter()
-                .position(|one| signs(one) && signs_itself(one));
-            let Some(next) = roots_first.or_else(|| bundle.iter().position(signs)) else {
-                return Err(IssuerFault::Incomplete {
-                    subject: last.subject().to_string(),
-                    issuer: last.issuer().to_string(),
-                });
-            };
-            ancestors.push(bundle.remove(next));
-        }
-    }
-}
-
-fn certificates(chain_pem: &[u8]) -> Result<Vec<Certificate>, IssuerFault> {
-    let blocks = pem::decode_all(chain_pem, &pem::PemLimits::BUNDLE)
-        .map_err(|source| IssuerFault::Pem { source })?;
-    let blocks = blocks.iter().filter(|block| block.label == "CERTIFICATE");
-    let mut certificates = Vec::new();
-    for (block, place) in blocks.zip(1..) {
-        if place > MAX_CERTIFICATES {
-            let limit = MAX_CERTIFICATES;
-            return Err(IssuerFault::TooLong { limit });
-        }
-        let certificate = Certificate::parse(&block.der)
-            .map_err(|source| IssuerFault::Certificate { place, source })?;
-        certificates.push(certificate);
-    }
-    if certificates.is_empty() {
-        return Err(IssuerFault::NoCertificate);
-    }
-    Ok(certificates)
-}
-
-fn signs_itself(certificate: &Certificate) -> bool {
-    certificate.verify_signed_by(certificate.spki_der()).is_ok()
-}
-
-/// RFC 5280 6.1.4 (k) and (n).
-fn is_ca(certificate: &Certificate) -> bool {
-    let may_sign = |usage: KeyUsage| usage.contains(KeyUsage::KEY_CERT_SIGN);
-    certificate.is_ca() && certificate.key_usage().is_none_or(may_sign)
-}
-
-fn not_a_ca(certificate: &Certificate) -> IssuerFault {
-    IssuerFault::NotACa {
-        subject: certificate.subject().to_string(),
-    }
-}
-
-/// Chains have two or three; the search verifies each with each.
-const MAX_CERTIFICATES: usize = 32;

@@ -16,6 +16,7 @@ pub mod store;
 
 mod acts;
 mod ancestors;
+mod chain;
 mod clock;
 mod collection;
 mod crl;
@@ -38,6 +39,7 @@ mod unlisting;
 
 pub use acts::{Act, OnUnsignable};
 pub use ancestors::AncestorCrlFault;
+pub use chain::{Chain, Way};
 pub use clock::{Clock, Entropy, EntropyFault, SystemClock};
 pub use collection::{Collected, Held, Hold, Retention};
 pub use crl::{CrlEnd, CrlState};

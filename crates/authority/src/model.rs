@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use countersign_pki::{Fingerprint, RevocationReason, Serial, UnixTime};
+use countersign_pki::{Certificate, Crl, Fingerprint, RevocationReason, Serial, UnixTime};
 use countersign_policy::{Explanation, Requester, SignerName, Wishes};
 use serde::{Deserialize, Serialize};
 
-use crate::issuer::IssuerId;
+use crate::chain::key_id;
+use crate::issuer::{IssuerFault, IssuerId};
 
 /// The place of a change in commit order. Zero is before the first.
 #[derive(
@@ -341,6 +342,18 @@ pub struct AncestorCrl {
     pub position: u32,
     /// The signed list.
     pub der: Vec<u8>,
+}
+
+impl AncestorCrl {
+    /// The list of a CA of the chain.
+    pub fn new(ca: &Certificate, position: u32, list: &Crl) -> Result<Self, IssuerFault> {
+        Ok(Self {
+            key_id: key_id(ca)?,
+            number: list.number_bytes().unwrap_or_default().to_vec(),
+            position,
+            der: list.der().to_vec(),
+        })
+    }
 }
 
 /// A published CRL.

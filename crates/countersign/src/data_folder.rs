@@ -145,6 +145,18 @@ pub(crate) fn write(path: &Path, content: &[u8], secrecy: Secrecy) -> Result<boo
     replace(path, content, secrecy).with_context(|| format!("cannot write {}", path.display()))
 }
 
+/// Creates a file that is not there yet, with a mode whatever the umask says.
+pub(crate) fn create_new(path: &Path, mode: u32) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(path)?;
+    // The mode at creation is subject to the umask.
+    file.set_permissions(fs::Permissions::from_mode(mode))?;
+    Ok(file)
+}
+
 fn replace(path: &Path, content: &[u8], secrecy: Secrecy) -> io::Result<bool> {
     let mode = match secrecy {
         Secrecy::Private => 0o600,
@@ -166,13 +178,7 @@ fn replace(path: &Path, content: &[u8], secrecy: Secrecy) -> io::Result<bool> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
     }
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .open(&draft)?;
-    // The mode at creation is subject to the umask.
-    file.set_permissions(fs::Permissions::from_mode(mode))?;
+    let mut file = create_new(&draft, mode)?;
     file.write_all(content)?;
     file.sync_all()?;
     fs::rename(&draft, path)?;

@@ -1,34 +1,33 @@
 //! `countersign serve`: puts the parts together, runs them, and takes them down again.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::Path;
+mod announcement;
+mod listeners;
+mod signals;
+
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use countersign_authority::{
-    Authority, AuthorityConfig, Clock, Executables, IssuerId, Limits, Store, SystemClock, Telemetry,
+    Authority, AuthorityConfig, Clock as _, Executables, IssuerId, Limits, Store, SystemClock,
+    Telemetry,
 };
 use countersign_keys::SystemEntropy;
-use countersign_pki::UnixTime;
-use countersign_policy::SignerName;
 use countersign_server::metrics::{
-    Doorway, EngineMetrics, Registry, ReloadMetrics, StateMetrics, TrafficMetrics,
+    EngineMetrics, Registry, ReloadMetrics, StateMetrics, TrafficMetrics,
 };
-use countersign_server::{
-    Listener, ListenerConfig, Monitor, OnBadCertificate, RequestLimits, RequestRates, Timeouts,
-    TlsIdentity, enrol, kubernetes, puppet,
-};
+use countersign_server::{Monitor, RequestLimits};
 use countersign_store::SqliteStore;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Mutex, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
+use self::announcement::welcome;
+use self::listeners::{Place, bind_kubernetes, bind_puppet, open_files, reachable, url};
+pub(crate) use self::listeners::{renewals, request_rates};
+use self::signals::{Asked, Signals};
 use crate::cli::ServeArgs;
-use crate::config::{Autosign, LimitsSection, Listen};
+use crate::config::{Autosign, Listen};
 use crate::data_folder::{DataFolder, Openness, Secrecy, ServerFile, write};
 use crate::first_start::{self, Issuers};
 use crate::logging::LogLevel;
@@ -258,19 +257,6 @@ impl Watched {
     }
 }
 
-impl ServerFile {
-    /// Where everything is, in one line.
-    fn status(&self) -> String {
-        let mut line = format!("puppet={}", self.puppet);
-        for (name, url) in [("kubernetes", &self.kubernetes), ("metrics", &self.metrics)] {
-            if let Some(url) = url {
-                line.push_str(&format!(" {name}={url}"));
-            }
-        }
-        line
-    }
-}
-
 pub(crate) async fn start_authority(
     settings: &Settings,
     store: Arc<dyn Store>,
@@ -331,161 +317,6 @@ pub(crate) fn executables(settings: &Settings, open_files: Option<u64>) -> Execu
     }
 }
 
-/// How long listeners wait: a server that ends waits for the slowest policy executable.
-fn timeouts(settings: &Settings) -> Timeouts {
-    let executable = settings.config.puppet.autosign_executable.timeout;
-    let slowest = Duration::from_secs(executable.as_seconds().saturating_add(5));
-    Timeouts {
-        drain: Timeouts::STANDARD.drain.max(slowest),
-        ..Timeouts::STANDARD
-    }
-}
-
-/// What listeners stand on, and have in common.
-#[derive(Clone, Copy)]
-struct Place<'a> {
-    authority: &'a Authority,
-    /// Counted over all doors.
-    limits: &'a RequestLimits,
-    /// Of each listener.
-    connections: usize,
-    traffic: &'a TrafficMetrics,
-    /// Of one address at each listener; `None`: a share.
-    per_source: Option<usize>,
-}
-
-impl Place<'_> {
-    fn furnish(self, listener: Listener, doorway: Doorway) -> Listener {
-        let listener = listener.counted(self.traffic.listener(doorway));
-        match self.per_source {
-            Some(per_source) => listener.with_connections_per_source(per_source),
-            None => listener,
-        }
-    }
-}
-
-pub(crate) fn request_rates(settings: &Settings) -> RequestRates {
-    let limits = &settings.config.limits;
-    RequestRates {
-        per_source: limits.csr_per_minute_per_source,
-        per_certname: limits.csr_per_minute_per_certname,
-    }
-}
-
-async fn bind_puppet(
-    settings: &Settings,
-    place: Place<'_>,
-    identity: &TlsIdentity,
-) -> Result<(puppet::PuppetDoor, Listener)> {
-    let authority = place.authority;
-    let issuer = IssuerId::parse(signers::PUPPET_ISSUER)?;
-    let signer = SignerName::parse(signers::PUPPET_AGENT)?;
-    let written = modified(&settings.folder.issuer(&issuer, "ca_crt.pem"));
-    let door = puppet::PuppetDoor::new(authority.clone(), issuer.clone(), signer, written)?
-        .with_renewals(renewals(settings))
-        .with_requests_shown(match settings.config.puppet.public_csr {
-            true => puppet::RequestsShown::ToAnybody,
-            false => puppet::RequestsShown::ToTheirOwn,
-        })
-        .with_max_request(settings.config.limits.csr_bytes);
-    let native = enrol::EnrolDoor::new(authority.clone(), issuer.clone())
-        .with_administrators(SignerName::parse(signers::PUPPET_ADMIN)?);
-    let router = door
-        .clone()
-        .router_within(place.limits.clone())
-        .merge(enrol::router(native));
-    let config = ListenerConfig {
-        address: settings.config.listen,
-        issuer,
-        identity,
-        on_bad_certificate: OnBadCertificate::FailHandshake,
-        connections: place.connections,
-        timeouts: timeouts(settings),
-    };
-    let listener = Listener::bind(authority.clone(), router, config).await?;
-    Ok((door, place.furnish(listener, Doorway::Puppet)))
-}
-
-pub(crate) fn renewals(settings: &Settings) -> puppet::Renewals {
-    let section = &settings.config.puppet;
-    if section.auto_renewal {
-        let lifetime = section.auto_renewal_cert_ttl.as_seconds();
-        puppet::Renewals::Granted { lifetime }
-    } else {
-        puppet::Renewals::Refused
-    }
-}
-
-async fn bind_kubernetes(
-    address: SocketAddr,
-    place: Place<'_>,
-    identity: &TlsIdentity,
-) -> Result<Listener> {
-    let authority = place.authority;
-    let issuer = IssuerId::parse(signers::KUBERNETES_ISSUER)?;
-    let door = kubernetes::KubernetesDoor {
-        authority: authority.clone(),
-        issuer: issuer.clone(),
-    };
-    let router = door.router_within(place.limits.clone());
-    let config = ListenerConfig {
-        address,
-        issuer,
-        identity,
-        on_bad_certificate: OnBadCertificate::TreatAsUnknown,
-        connections: place.connections,
-        timeouts: Timeouts::STANDARD,
-    };
-    let listener = Listener::bind(authority.clone(), router, config).await?;
-    Ok(place.furnish(listener, Doorway::Kubernetes))
-}
-
-/// How many connections a listener may hold, and how many open files this process was meant to have. The limit of open
-/// files is raised as far as the system lets us, and two listeners leave a third of it, and some, to the store and its
-/// files.
-fn open_files(limits: &LimitsSection) -> (usize, Option<u64>) {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: maximum,
-        maximum,
-    };
-    let files = match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => maximum,
-        Err(error) => {
-            warn!(%error, "the limit of open files stays as it is");
-            current
-        }
-    };
-    let share = share_of(files);
-    let connections = match limits.connections {
-        0 => share,
-        configured if configured > share => {
-            warn!(
-                configured,
-                share, "limits.connections is more than the limit of open files allows"
-            );
-            share
-        }
-        configured => configured,
-    };
-    (connections, current)
-}
-
-/// A listener's share of so many open files; `None`: there is no limit.
-fn share_of(files: Option<u64>) -> usize {
-    let files = files.and_then(|files| usize::try_from(files).ok());
-    let files = files.unwrap_or(usize::MAX);
-    (files.saturating_sub(OTHER_FILES) / 3).clamp(MIN_CONNECTIONS, MAX_CONNECTIONS)
-}
-
-/// When a file was last written; now, if the file system does not say.
-fn modified(path: &Path) -> UnixTime {
-    let since = path.metadata().and_then(|facts| facts.modified()).ok();
-    let since = since.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
-    let seconds = since.and_then(|since| i64::try_from(since.as_secs()).ok());
-    seconds.map_or_else(|| SystemClock.now(), UnixTime)
-}
-
 pub(crate) fn write_server_file(folder: &DataFolder, addresses: &ServerFile) -> Result<()> {
     let mut text = serde_json::to_string_pretty(addresses)?;
     text.push('\n');
@@ -501,135 +332,5 @@ pub(crate) fn warn_of_autosigning(settings: &Settings) {
             );
         }
         Autosign::Nothing | Autosign::File(_) | Autosign::DefaultFile => {}
-    }
-}
-
-/// How commands on this machine reach a listener.
-fn url(address: SocketAddr) -> String {
-    format!("https://{}", reachable(address))
-}
-
-fn reachable(address: SocketAddr) -> SocketAddr {
-    let host = match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
-    };
-    SocketAddr::new(host, address.port())
-}
-
-/// What the first start has made, and what to do next.
-fn welcome(folder: &DataFolder, addresses: &ServerFile) -> String {
-    let root = folder.root().display();
-    let port = addresses.puppet.rsplit(':').next().unwrap_or("8140");
-    // What works when it is typed as it stands, on this machine.
-    let host = if addresses.puppet.starts_with("https://127.") || addresses.puppet.contains("[::1]")
-    {
-        "localhost"
-    } else {
-        &addresses.certname
-    };
-    let program = std::env::args()
-        .next()
-        .unwrap_or_else(|| "countersign".to_owned());
-    let mut text = format!(
-        "\
-Created a certificate authority in {root}:
-  issuers    {root}/issuers
-  server     {root}/tls, certname {certname}
-  admin      {root}/admin/admin.pem and admin-key.pem, verified with ca.pem
-
-Enrol a Puppet agent:
-  puppet ssl bootstrap --server {host} --serverport {port} --certname NAME
-  {program} csr list --data {root}
-  {program} csr approve --data {root} NAME
-",
-        certname = addresses.certname,
-    );
-    if addresses.kubernetes.is_some() {
-        text.push_str(&format!(
-            "
-Use the Kubernetes API:
-  kubectl --kubeconfig {} get csr
-",
-            folder.admin("kubeconfig").display()
-        ));
-    }
-    text
-}
-
-/// The signals that end the service, or make it read its configuration again.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
-}
-
-/// What a signal asks for.
-enum Asked {
-    Reload,
-    End,
-}
-
-impl Signals {
-    fn new() -> Result<Self> {
-        let listen = |kind| signal(kind).context("cannot wait for signals");
-        Ok(Self {
-            terminate: listen(SignalKind::terminate())?,
-            interrupt: listen(SignalKind::interrupt())?,
-            hangup: listen(SignalKind::hangup())?,
-        })
-    }
-
-    async fn next(&mut self) -> Asked {
-        tokio::select! {
-            _ = self.terminate.recv() => Asked::End,
-            _ = self.interrupt.recv() => Asked::End,
-            _ = self.hangup.recv() => Asked::Reload,
-        }
-    }
-
-    async fn end(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
-}
-
-/// The store, keys, logs, outgoing connections.
-const OTHER_FILES: usize = 128;
-const MIN_CONNECTIONS: usize = 64;
-/// Bounds memory; more than any fleet opens at once to one authority.
-const MAX_CONNECTIONS: usize = 16_384;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn connections_leave_files_for_the_rest() {
-        for (files, connections) in [
-            (Some(0), 64),
-            (Some(256), 64),
-            (Some(1024), 298),
-            (Some(4096), 1322),
-            (Some(1_048_576), 16_384),
-            (None, 16_384),
-        ] {
-            assert_eq!(share_of(files), connections, "{files:?}");
-        }
-    }
-
-    #[test]
-    fn urls_can_be_reached_from_this_machine() {
-        for (address, expected) in [
-            ("127.0.0.1:8140", "https://127.0.0.1:8140"),
-            ("0.0.0.0:1", "https://127.0.0.1:1"),
-            ("[::]:1", "https://[::1]:1"),
-            ("192.0.2.7:443", "https://192.0.2.7:443"),
-        ] {
-            assert_eq!(url(address.parse().unwrap()), expected);
-        }
     }
 }

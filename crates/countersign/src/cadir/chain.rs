@@ -2,89 +2,52 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, Result, bail};
-use countersign_authority::AncestorCrl;
-use countersign_pki::{Certificate, Crl, ext, pem};
+use anyhow::{Context as _, Error, Result, anyhow, bail};
+use countersign_authority::{AncestorCrl, Chain, IssuerFault};
+use countersign_pki::{Crl, pem};
 
 use super::Problems;
 
-/// The issuing certificate and those above it, up to the root.
-#[derive(Debug)]
-pub(crate) struct Chain {
-    pub(crate) issuer: Certificate,
-    /// The next above first.
-    pub(crate) ancestors: Vec<Certificate>,
-}
-
-impl Chain {
-    /// Finds the certificate of the key in a bundle, wherever it stands, and a verified way from it to a root.
-    pub(crate) fn read(
-        file: &Path,
-        bundle: &[u8],
-        spki_der: &[u8],
-        problems: &mut Problems,
-    ) -> Result<Self> {
-        let blocks = pem::decode_all(bundle, &pem::PemLimits::BUNDLE)
-            .with_context(|| format!("{} cannot be read", file.display()))?;
-        let mut others = Vec::new();
-        let mut issuer = None;
-        for block in blocks.iter().filter(|block| block.label == "CERTIFICATE") {
-            let certificate = Certificate::parse(&block.der)
-                .with_context(|| format!("{} holds a malformed certificate", file.display()))?;
-            if issuer.is_none() && certificate.spki_der() == spki_der {
-                issuer = Some(certificate);
-            } else {
-                others.push(certificate);
-            }
-        }
-        let Some(issuer) = issuer else {
-            bail!(
-                "{} holds no certificate of the key in {} beside it: restore both from one backup",
-                file.display(),
-                super::KEY
-            );
-        };
-        if !issuer.is_ca() {
-            bail!(
-                "{}: the certificate of the key is not a CA's",
-                file.display()
-            );
-        }
-        let mut ancestors: Vec<Certificate> = Vec::new();
-        loop {
-            let last = ancestors.last().unwrap_or(&issuer);
-            if is_root(last) {
-                break;
-            }
-            let above = others
-                .iter()
-                .position(|other| other.is_ca() && last.verify_signed_by(other.spki_der()).is_ok());
-            let Some(above) = above else {
-                bail!(
-                    "{}: the certificate of {:?} is missing, so the chain does not reach a root: append it to the file",
-                    file.display(),
-                    last.issuer().to_string()
-                );
-            };
-            ancestors.push(others.remove(above));
-        }
-        for other in others {
-            problems.add(
-                file,
-                format!(
-                    "{:?} is not in the chain of the key",
-                    other.subject().to_string()
-                ),
-            );
-        }
-        Ok(Self { issuer, ancestors })
+/// Finds the certificate of the key in a bundle, wherever it stands, and a verified way from it to a root.
+pub(super) fn read_chain(
+    file: &Path,
+    bundle: &[u8],
+    spki_der: &[u8],
+    problems: &mut Problems,
+) -> Result<Chain> {
+    let (chain, beside) = Chain::read(bundle, spki_der).map_err(|fault| explained(file, fault))?;
+    for other in beside {
+        problems.add(
+            file,
+            format!(
+                "{:?} is not in the chain of the key",
+                other.subject().to_string()
+            ),
+        );
     }
+    Ok(chain)
 }
 
-/// A self-signed certificate; one with a signature algorithm of old is believed by its name.
-fn is_root(certificate: &Certificate) -> bool {
-    certificate.subject().der() == certificate.issuer().der()
-        || certificate.verify_signed_by(certificate.spki_der()).is_ok()
+fn explained(file: &Path, fault: IssuerFault) -> Error {
+    let shown = file.display();
+    match fault {
+        IssuerFault::Pem { source } => {
+            Error::new(source).context(format!("{shown} cannot be read"))
+        }
+        IssuerFault::Certificate { source, .. } => {
+            Error::new(source).context(format!("{shown} holds a malformed certificate"))
+        }
+        IssuerFault::NoCertificate | IssuerFault::ForeignKey => anyhow!(
+            "{shown} holds no certificate of the key in {} beside it: restore both from one backup",
+            super::KEY
+        ),
+        IssuerFault::Incomplete { issuer, .. } => anyhow!(
+            "{shown}: the certificate of {issuer:?} is missing, so the chain does not reach a root: append it to the file"
+        ),
+        IssuerFault::BadName | IssuerFault::TooLong { .. } | IssuerFault::NotACa { .. } => {
+            Error::new(fault).context(shown.to_string())
+        }
+    }
 }
 
 /// The lists of a chain.
@@ -110,7 +73,7 @@ impl Lists {
         for block in blocks.iter().filter(|block| block.label == "X509 CRL") {
             let list = Crl::parse(&block.der)
                 .with_context(|| format!("{} holds a malformed CRL", file.display()))?;
-            if list.verify_signed_by(chain.issuer.spki_der()).is_ok() {
+            if list.verify_signed_by(chain.issuing.spki_der()).is_ok() {
                 if own.is_some() {
                     problems.add(
                         file,
@@ -127,12 +90,9 @@ impl Lists {
                 .zip(&chain.ancestors)
                 .find(|(_, ancestor)| list.verify_signed_by(ancestor.spki_der()).is_ok());
             match signer {
-                Some((position, ancestor)) => ancestors.push(AncestorCrl {
-                    key_id: key_id(ancestor)?,
-                    number: list.number_bytes().unwrap_or_default().to_vec(),
-                    position,
-                    der: block.der.clone(),
-                }),
+                Some((position, ancestor)) => {
+                    ancestors.push(AncestorCrl::new(ancestor, position, &list)?);
+                }
                 None => problems.add(
                     file,
                     format!(
@@ -162,11 +122,4 @@ impl Lists {
         };
         Ok(Self { own, ancestors })
     }
-}
-
-fn key_id(certificate: &Certificate) -> Result<Vec<u8>> {
-    Ok(match certificate.subject_key_id() {
-        Some(id) => id.to_vec(),
-        None => ext::key_id(certificate.spki_der())?,
-    })
 }

@@ -5,10 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use countersign_authority::Revoked;
+use countersign_authority::{Chain, Revoked};
 use countersign_pki::{Certificate, Crl, Serial, UnixTime, pem};
 
-use super::chain::Chain;
 use super::source::read_bounded;
 use super::{INVENTORY, Problems, Row, SIGNED};
 use crate::progress::Progress;
@@ -68,6 +67,13 @@ impl Holdings {
         Ok(holdings)
     }
 
+    /// Where there is nothing but the list of what was revoked.
+    pub(crate) fn of_revoked(own: &Crl, chain: &Chain) -> Self {
+        let mut holdings = Self::default();
+        holdings.read_revoked(own, chain);
+        holdings
+    }
+
     /// The largest serial up to a limit; larger ones were not counted.
     pub(crate) fn highest(&self, limit: u64) -> Option<u64> {
         let numbers = self.all.iter().filter_map(|one| one.serial.to_u64());
@@ -80,7 +86,7 @@ impl Holdings {
         chain: &Chain,
         problems: &mut Problems,
     ) -> Result<()> {
-        let own_name = chain.issuer.subject().first_common_name();
+        let own_name = chain.issuing.subject().first_common_name();
         Row::read_all(file, |line, row| match row {
             // A server that made its own authority has a line for it. It is none of its certificates.
             Ok(row) if Some(row.name.as_str()) == own_name => {}
@@ -123,7 +129,7 @@ impl Holdings {
                     continue;
                 }
             };
-            if let Err(fault) = certificate.verify_signed_by(chain.issuer.spki_der()) {
+            if let Err(fault) = certificate.verify_signed_by(chain.issuing.spki_der()) {
                 foreign = foreign.saturating_add(1);
                 problems.add(file, format!("left out: not signed by this CA: {fault}"));
                 continue;
@@ -198,7 +204,7 @@ impl Holdings {
                         serial: entry.serial,
                         name: format!("{NAMELESS}{}", entry.serial),
                         not_before: entry.at,
-                        not_after: chain.issuer.not_after(),
+                        not_after: chain.issuing.not_after(),
                         file: None,
                         revoked: Some(revoked),
                     });

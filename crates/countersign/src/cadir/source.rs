@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, ensure};
+use countersign_authority::Chain;
 use countersign_keys::ForeignKey;
 use countersign_pki::Crl;
 
-use super::chain::{Chain, Lists};
+use super::chain::{Lists, read_chain};
 use super::holdings::pem_files;
 use super::{
     CERTIFICATES, CRLS, Holdings, INFRA_CRLS, INFRA_INVENTORY, INVENTORY, KEY, MAX_SERIAL,
@@ -68,7 +69,7 @@ impl Source {
         let key = ForeignKey::read(&key_file).context("the CA's key cannot be taken over")?;
         let chain_file = folder.join(CERTIFICATES);
         let chain_pem = read_bounded(&chain_file, MAX_BUNDLE)?;
-        let chain = Chain::read(&chain_file, &chain_pem, key.spki_der(), &mut problems)?;
+        let chain = read_chain(&chain_file, &chain_pem, key.spki_der(), &mut problems)?;
         let crl_file = folder.join(CRLS);
         let crls = read_bounded(&crl_file, MAX_BUNDLE)?;
         let lists = Lists::read(&crl_file, &crls, &chain, &mut problems)?;

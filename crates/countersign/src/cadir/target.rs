@@ -1,8 +1,8 @@
 //! A directory that Puppet Server can start on, written from nothing.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, BufWriter, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
@@ -10,6 +10,7 @@ use countersign_keys::{CopyFor, ForeignKey};
 use countersign_pki::pem;
 
 use super::{INVENTORY, KEY, PUBLIC_KEY, REQUESTS, Row, SERIAL, SIGNED, serial_file};
+use crate::data_folder::create_new;
 
 /// The directory, as long as it is being written.
 #[derive(Debug)]
@@ -59,7 +60,7 @@ impl Target {
     /// A file that everybody may read.
     pub(crate) fn write(&self, name: &str, content: &[u8]) -> Result<()> {
         let path = self.folder.join(name);
-        create_file(&path)
+        create_new(&path, MODE)
             .and_then(|mut file| file.write_all(content))
             .with_context(|| format!("cannot write {}", path.display()))
     }
@@ -76,7 +77,7 @@ impl Target {
     pub(crate) fn inventory(&self) -> Result<Inventory> {
         let path = self.folder.join(INVENTORY);
         let file =
-            create_file(&path).with_context(|| format!("cannot write {}", path.display()))?;
+            create_new(&path, MODE).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(Inventory {
             file: BufWriter::new(file),
             path,
@@ -107,13 +108,5 @@ fn create_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o750).create(path)
 }
 
-fn create_file(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o644)
-        .open(path)?;
-    // The mode at creation is subject to the umask.
-    file.set_permissions(fs::Permissions::from_mode(0o644))?;
-    Ok(file)
-}
+/// Everybody may read.
+const MODE: u32 = 0o644;

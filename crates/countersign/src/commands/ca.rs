@@ -1,6 +1,7 @@
 //! `countersign ca`: what `puppetserver ca` does, with its output and its exit codes, over the Puppet API; or on the
 //! files of a stopped server, where the original does so.
 
+mod adoption;
 mod bundle;
 mod delete;
 mod export;

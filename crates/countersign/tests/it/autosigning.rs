@@ -2,8 +2,7 @@
 //!
 //! [`STATEMENTS`] has every sentence with the test that shows it, here or where the program would add nothing.
 
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -16,7 +15,8 @@ use countersign_testkit::keys;
 use countersign_testkit::server_process::ServerProcess;
 
 use crate::commands::wait_until;
-use crate::site::{COUNTERSIGN, Site, TEXT, puppet_request};
+use crate::puppet_agent::{agent, openssl_text};
+use crate::site::{COUNTERSIGN, Site, TEXT, install, puppet_request, put_request};
 
 /// What becomes of a request that was sent and taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,16 +36,8 @@ impl Autosigning {
     /// `autosign` is the folder's file `autosign`; `more` stands in the configuration file.
     fn with_file(more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let config = folder.path().join("countersign.yaml");
-        std::fs::write(&config, more).unwrap();
         let path = folder.path().join("autosign");
-        let flags = [
-            "--autosign",
-            path.to_str().unwrap(),
-            "--config",
-            config.to_str().unwrap(),
-        ];
-        let site = Site::start(&flags);
+        let site = Site::configured(more, &["--autosign", path.to_str().unwrap()]);
         Self { folder, site }
     }
 
@@ -66,14 +58,6 @@ impl Autosigning {
     }
 }
 
-/// Replaces a file whole, as an editor does.
-fn install(path: &Path, text: &str, mode: u32) {
-    let next = path.with_extension("next");
-    std::fs::write(&next, text).unwrap();
-    std::fs::set_permissions(&next, std::fs::Permissions::from_mode(mode)).unwrap();
-    std::fs::rename(&next, path).unwrap();
-}
-
 fn ask(site: &Site, name: &str, csr: &CsrBuilder) -> Outcome {
     send(&site.anonymous(), name, &csr.sign_pem(keys::p256_a()))
 }
@@ -91,10 +75,6 @@ fn send(client: &HttpsClient, name: &str, body: &str) -> Outcome {
         404 => Waiting,
         other => panic!("{name}: {other}"),
     }
-}
-
-fn agent(site: &Site, name: &str) -> PuppetAgent {
-    PuppetAgent::new(&site.folder(name), "localhost", site.puppet().port(), name).unwrap()
 }
 
 #[test]
@@ -120,9 +100,9 @@ fn true_signs_everything_and_says_at_start_what_that_means() {
     let wide = CsrBuilder::new("wide")
         .dns("other")
         .sign_pem(keys::p256_a());
+    let answer = put_request(&site.anonymous(), "wide", &wide);
+    assert_eq!(answer.status, 400);
     let path = "/puppet-ca/v1/certificate_request/wide";
-    let answer = site.anonymous().call("PUT", path, &[TEXT], wide.as_bytes());
-    assert_eq!(answer.unwrap().status, 400);
     assert_eq!(
         site.admin().call("GET", path, &[], b"").unwrap().status,
         200
@@ -164,11 +144,9 @@ fn whoever_claims_a_free_name_of_the_list_gets_it_and_a_taken_one_is_safe() {
     let autosigning = Autosigning::with_file("");
     autosigning.list("*.example.com\n");
     assert_eq!(autosigning.ask("guessed.example.com"), Signed);
-    let path = "/puppet-ca/v1/certificate_request/guessed.example.com";
     let other = CsrBuilder::new("guessed.example.com").sign_pem(keys::p256_b());
     let anonymous = autosigning.site.anonymous();
-    let answer = anonymous.call("PUT", path, &[TEXT], other.as_bytes());
-    let answer = answer.unwrap();
+    let answer = put_request(&anonymous, "guessed.example.com", &other);
     assert_eq!(answer.status, 400);
     assert_eq!(
         answer.text(),
@@ -253,11 +231,7 @@ fn it_runs_once_for_each_request_as_the_servers_user() {
     }
     // An agent asks again with every run; that is no new request, and a policy that changed its mind is not asked.
     autosigning.executable(&format!("#!/bin/sh\necho $1 again >> {shown}\nexit 0\n"));
-    let path = "/puppet-ca/v1/certificate_request/a";
-    let again = CsrBuilder::new("a").sign_pem(keys::p256_a());
-    let anonymous = autosigning.site.anonymous();
-    let answer = anonymous.call("PUT", path, &[TEXT], again.as_bytes());
-    assert_eq!(answer.unwrap().status, 400);
+    assert_eq!(autosigning.site.ask("a").status, 400);
     let user = rustix::process::geteuid().as_raw();
     let expected = format!("a {user}\nb {user}\n");
     assert_eq!(std::fs::read_to_string(&log).unwrap(), expected);
@@ -272,34 +246,21 @@ fn with_duplicates_allowed_each_attempt_is_judged_anew() {
     autosigning.executable("#!/bin/sh\nexit 0\n");
     assert_eq!(autosigning.ask("web01"), Signed);
     // A signed name may ask again, and a request for another name is told that, not that the name is taken.
-    let get = || {
-        let path = "/puppet-ca/v1/certificate/web01";
-        autosigning
-            .site
-            .anonymous()
-            .call("GET", path, &[], b"")
-            .unwrap()
-            .body
-    };
+    let get = || autosigning.site.certificate("web01").body;
     let first = get();
     assert_eq!(autosigning.ask("web01"), Signed);
     assert_ne!(get(), first);
-    let body = CsrBuilder::new("web01").sign_pem(keys::p256_a());
-    let path = "/puppet-ca/v1/certificate_request/web02";
     let anonymous = autosigning.site.anonymous();
-    let answer = anonymous.call("PUT", path, &[TEXT], body.as_bytes());
+    let answer = put_request(&anonymous, "web02", &puppet_request("web01"));
     let expected = "Instance name \"web01\" does not match requested key \"web02\"";
-    assert_eq!(answer.unwrap().text(), expected);
+    assert_eq!(answer.text(), expected);
 }
 
 #[test]
 fn a_rebuilt_host_enrols_again_where_duplicates_are_allowed() {
     for (allowed, code) in [(false, 1), (true, 0)] {
         let text = format!("puppet: {{autosign: true, allow_duplicate_certs: {allowed}}}\n");
-        let folder = tempfile::tempdir().unwrap();
-        let config = folder.path().join("countersign.yaml");
-        std::fs::write(&config, text).unwrap();
-        let site = Site::start(&["--config", config.to_str().unwrap()]);
+        let site = Site::configured(&text, &[]);
         let host = |folder: &str| {
             let (folder, port) = (site.folder(folder), site.puppet().port());
             PuppetAgent::new(&folder, "localhost", port, "web01.example.com").unwrap()
@@ -440,20 +401,14 @@ fn a_policy_decides_by_what_an_agent_embeds_in_its_request() {
     for more in ["1.3.6.1.4.1.34380", "challengePassword", "DNS:"] {
         assert!(!text.contains(more), "{more}: {text}");
     }
-    let mut command = Command::new(Counterpart::Openssl.find().unwrap());
-    command.args(["x509", "-noout", "-text", "-in"]);
-    command.arg(known.certificate());
-    let shown = run_with_deadline(command, Duration::from_secs(30)).unwrap();
-    assert!(shown.stdout.contains("i-0123456789"), "{shown}");
+    let shown = openssl_text(&known.certificate());
+    assert!(shown.contains("i-0123456789"), "{shown}");
 }
 
 /// A secret in an attribute is not in the certificate, nor in what strangers may fetch.
 #[test]
 fn an_attribute_is_discarded_and_an_extension_is_public_for_good() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = folder.path().join("countersign.yaml");
-    std::fs::write(&config, "puppet: {public_csr: true}\n").unwrap();
-    let site = Site::start(&["--config", config.to_str().unwrap()]);
+    let site = Site::configured("puppet: {public_csr: true}\n", &[]);
     let preshared = countersign_pki::oid::PP_PRESHARED_KEY;
     let instance = countersign_pki::oid::Oid::parse("1.3.6.1.4.1.34380.1.1.2").unwrap();
     let renew = countersign_pki::oid::PP_AUTH_AUTO_RENEW;
@@ -498,14 +453,10 @@ fn an_attribute_is_discarded_and_an_extension_is_public_for_good() {
         let admin = site.admin().call("GET", &path, &[], b"").unwrap();
         assert_eq!(admin.status, 200, "{name}");
     }
-    let sign = br#"{"desired_state":"signed"}"#;
     for (name, in_the_certificate) in [("password", false), ("preshared", true)] {
-        let path = format!("/puppet-ca/v1/certificate_status/{name}");
-        let json = [("Content-Type", "application/json")];
-        let answer = site.admin().call("PUT", &path, &json, sign).unwrap();
+        let answer = site.put_state(name, "signed");
         assert_eq!(answer.status, 204, "{}", answer.text());
-        let path = format!("/puppet-ca/v1/certificate/{name}");
-        let pem = site.anonymous().call("GET", &path, &[], b"").unwrap().body;
+        let pem = site.certificate(name).body;
         let mut command = Command::new(Counterpart::Openssl.find().unwrap());
         command.args(["x509", "-noout", "-text"]);
         let shown = run_with_input(command, pem, Duration::from_secs(30)).unwrap();

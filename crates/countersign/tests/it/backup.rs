@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use countersign_authority::store::{Change, Store as _, Write};
 use countersign_authority::{AuditEntry, IssuerId};
-use countersign_pki::{Certificate, Crl, Serial, UnixTime, pem};
+use countersign_pki::{Certificate, Serial, UnixTime};
 use countersign_policy::{Effect, Requester};
 use countersign_store::SqliteStore;
 use countersign_testkit::deadline::{Finished, RunFault, run_with_deadline};
@@ -22,7 +22,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::installation::{binary, run};
-use crate::site::{JSON, Site, TEXT, puppet_request, serve};
+use crate::site::{
+    Site, get_certificate, get_crl, puppet_request, put_request, read_certificate, serve,
+};
 
 /// Enrolments go on while the backup is taken. The restored authority has every certificate that was shown before it, trusts
 /// what the old one signed, and repeats neither a serial nor the number of a CRL.
@@ -48,7 +50,7 @@ fn a_backup_of_a_busy_server_starts_elsewhere() {
         while shown.lock().unwrap().len() < 20 {
             std::thread::yield_now();
         }
-        revoke(&site, "w0-0");
+        site.revoke("w0-0");
         let before = shown.lock().unwrap().clone();
         let finished = backup(&site.data(), &file, &[]);
         assert!(finished.success(), "{finished}");
@@ -60,8 +62,8 @@ fn a_backup_of_a_busy_server_starts_elsewhere() {
         before
     });
     // Signed and revoked after the backup: the restored ledger cannot know it.
-    revoke(&site, "w1-0");
-    let last_number = crl(&site).number().unwrap();
+    site.revoke("w1-0");
+    let last_number = get_crl(&site.admin()).number().unwrap();
     let all = shown.into_inner().unwrap();
     assert!(all.len() > before.len());
     let ca = site.puppet_ca();
@@ -75,16 +77,16 @@ fn a_backup_of_a_busy_server_starts_elsewhere() {
     assert_eq!(server.greeting, "", "nothing was created");
     let site = Site::around(restored.clone(), server);
     assert_eq!(site.puppet_ca(), ca);
-    let list = crl(&site);
+    let list = get_crl(&site.admin());
     assert!(list.number().unwrap() > last_number, "{:?}", list.number());
     assert!(
         list.serials()
             .any(|serial| serial == serial_of(&before["w0-0"]))
     );
-    let ca = certificate(&ca);
+    let ca = read_certificate(&ca);
     for (name, certificate_pem) in &before {
         assert_eq!(&fetch(&site, name), certificate_pem, "{name}");
-        certificate(certificate_pem)
+        read_certificate(certificate_pem)
             .verify_signed_by(ca.spki_der())
             .unwrap();
     }
@@ -96,9 +98,9 @@ fn a_backup_of_a_busy_server_starts_elsewhere() {
         assert!(serials.insert(serial_of(&new)), "a serial was used twice");
     }
     // The administrator's credentials work, and so does a revocation.
-    revoke(&site, "w0-1");
+    site.revoke("w0-1");
     assert!(
-        crl(&site)
+        get_crl(&site.admin())
             .serials()
             .any(|serial| serial == serial_of(&before["w0-1"]))
     );
@@ -258,7 +260,7 @@ fn a_backup_without_keys_needs_them_from_elsewhere() {
     }
     let site = Site::around(restored.clone(), serve(&restored, &["--autosign", "true"]));
     enrol(&site, "works");
-    revoke(&site, "works");
+    site.revoke("works");
 }
 
 /// Any damage, at any place, is found before anything is written.
@@ -493,9 +495,7 @@ fn enrol(site: &Site, name: &str) -> Vec<u8> {
 }
 
 fn enrol_as(agent: &HttpsClient, name: &str) -> Vec<u8> {
-    let path = format!("/puppet-ca/v1/certificate_request/{name}");
-    let put = agent.call("PUT", &path, &[TEXT], puppet_request(name).as_bytes());
-    let put = put.unwrap();
+    let put = put_request(agent, name, &puppet_request(name));
     assert_eq!(put.status, 200, "{}", put.text());
     fetch_as(agent, name)
 }
@@ -505,36 +505,13 @@ fn fetch(site: &Site, name: &str) -> Vec<u8> {
 }
 
 fn fetch_as(agent: &HttpsClient, name: &str) -> Vec<u8> {
-    let path = format!("/puppet-ca/v1/certificate/{name}");
-    let got = agent.call("GET", &path, &[], b"").unwrap();
+    let got = get_certificate(agent, name);
     assert_eq!(got.status, 200, "{name}: {}", got.text());
     got.body
 }
 
-fn revoke(site: &Site, name: &str) {
-    let path = format!("/puppet-ca/v1/certificate_status/{name}");
-    let body = br#"{"desired_state":"revoked"}"#;
-    let done = site.admin().call("PUT", &path, &[JSON], body).unwrap();
-    assert_eq!(done.status, 204, "{name}: {}", done.text());
-}
-
-fn crl(site: &Site) -> Crl {
-    let path = "/puppet-ca/v1/certificate_revocation_list/ca";
-    let got = site.admin().call("GET", path, &[], b"").unwrap();
-    Crl::parse(&first_block(&got.body)).unwrap()
-}
-
-fn certificate(text: &[u8]) -> Certificate {
-    Certificate::parse(&first_block(text)).unwrap()
-}
-
 fn serial_of(text: &[u8]) -> Serial {
-    certificate(text).serial()
-}
-
-fn first_block(text: &[u8]) -> Vec<u8> {
-    let blocks = pem::decode_all(text, &pem::PemLimits::BUNDLE).unwrap();
-    blocks[0].der.clone()
+    read_certificate(text).serial()
 }
 
 fn mode(path: &Path) -> u32 {

@@ -16,6 +16,7 @@ use countersign_testkit::deadline::{Finished, run_with_deadline};
 use countersign_testkit::keys;
 
 use crate::installation::{Installation, binary, run};
+use crate::site::read_crl;
 
 /// The original, with folders of its own.
 struct Original {
@@ -874,9 +875,7 @@ fn a_person_at_a_terminal_sees_progress_and_nobody_else() {
 }
 
 fn own_crl(installation: &Installation) -> Crl {
-    let text = installation.read("issuers/puppet/ca_crl.pem");
-    let block = pem::decode_first(text.as_bytes(), &pem::PemLimits::BUNDLE).unwrap();
-    Crl::parse(&block.unwrap().der).unwrap()
+    read_crl(installation.read("issuers/puppet/ca_crl.pem"))
 }
 
 /// By OpenSSL, up to the root.

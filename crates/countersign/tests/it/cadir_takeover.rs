@@ -7,16 +7,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use countersign_pki::{Crl, pem};
 use countersign_testkit::deadline::{Finished, run_with_deadline};
 use countersign_testkit::https::HttpsClient;
 use countersign_testkit::keys;
 use serde_json::Value;
 
 use crate::cadir::{CA_NAME, Cadir, PAST, YEARS};
-use crate::site::{COUNTERSIGN, Site, TEXT, puppet_request, serve};
+use crate::site::{COUNTERSIGN, Site, get_crl, puppet_request, serve};
 
-const CRL: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
 const OWN: &str = "/puppet-ca/v1/certificate_request/web03";
 
 fn command(verb: &str, cadir: &Path, data: &Path) -> Command {
@@ -31,7 +29,7 @@ fn run(verb: &str, cadir: &Path, data: &Path) -> Finished {
 }
 
 #[track_caller]
-fn expect(verb: &str, cadir: &Path, data: &Path) -> Finished {
+pub(crate) fn expect(verb: &str, cadir: &Path, data: &Path) -> Finished {
     let finished = run(verb, cadir, data);
     assert!(finished.success(), "{finished}");
     finished
@@ -60,13 +58,6 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
         }
     }
     all
-}
-
-fn number(crl: &[u8]) -> u64 {
-    let block = pem::decode_first(crl, &pem::PemLimits::BUNDLE)
-        .unwrap()
-        .unwrap();
-    Crl::parse(&block.der).unwrap().number().unwrap()
 }
 
 /// What a site has after some years: a server, hosts that are signed, revoked, renewed, cleaned, ended and waiting.
@@ -190,8 +181,7 @@ fn a_server_goes_on_where_the_other_stopped() {
     let key = keys::p256_a().pkcs8_pem().as_bytes();
     let as_host = |file: &str| {
         let certificate = cadir.read(file);
-        let pair = Some((certificate.as_bytes(), key));
-        HttpsClient::new(site.puppet(), &site.puppet_ca(), pair).unwrap()
+        site.holder(certificate.as_bytes(), key)
     };
     assert_eq!(statuses(&as_host("signed/localhost.pem")), expected);
     assert!(
@@ -213,46 +203,20 @@ fn a_server_goes_on_where_the_other_stopped() {
     );
 
     // Serials and CRL numbers go on; the server and its administrator have had the first ones.
-    let sign = |name: &str| {
-        let path = format!("/puppet-ca/v1/certificate_status/{name}");
-        let body = br#"{"desired_state":"signed"}"#;
-        admin
-            .call("PUT", &path, &[("Content-Type", "application/json")], body)
-            .unwrap()
-            .status
-    };
-    assert_eq!(sign("web06"), 204);
+    assert_eq!(site.put_state("web06", "signed").status, 204);
     let path = "/puppet-ca/v1/certificate_status/web06";
     let status: Value =
         serde_json::from_slice(&admin.call("GET", path, &[], &[]).unwrap().body).unwrap();
     assert_eq!(status["serial_number"], 12);
-    let crl = site.anonymous().call("GET", CRL, &[], &[]).unwrap();
-    assert!(number(&crl.body) >= 7, "never lower");
-    let revoke = br#"{"desired_state":"revoked"}"#;
-    let json = ("Content-Type", "application/json");
+    let number = || get_crl(&site.anonymous()).number().unwrap();
+    assert!(number() >= 7, "never lower");
     for (name, revoked) in [("web03", 2), ("web04", 0)] {
-        let before = number(&site.anonymous().call("GET", CRL, &[], &[]).unwrap().body);
-        let path = format!("/puppet-ca/v1/certificate_status/{name}");
-        assert_eq!(
-            admin.call("PUT", &path, &[json], revoke).unwrap().status,
-            204,
-            "{name}"
-        );
-        let after = site.anonymous().call("GET", CRL, &[], &[]).unwrap();
-        assert_eq!(
-            number(&after.body) - before,
-            u64::from(revoked > 0),
-            "{name}"
-        );
+        let before = number();
+        site.revoke(name);
+        assert_eq!(number() - before, u64::from(revoked > 0), "{name}");
     }
     // A cleaned name may come again, a revoked one not.
-    let ask = |name: &str| {
-        let path = format!("/puppet-ca/v1/certificate_request/{name}");
-        site.anonymous()
-            .call("PUT", &path, &[TEXT], puppet_request(name).as_bytes())
-            .unwrap()
-            .status
-    };
+    let ask = |name: &str| site.ask(name).status;
     assert_eq!((ask("web04"), ask("web02")), (200, 400));
     refused(
         "export",

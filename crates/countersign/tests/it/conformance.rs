@@ -3,59 +3,26 @@
 //!
 //! Those with a file of their own: 15 in `newer_clients`, 19 in `intermediate`, 24 and 25 in `takeover`.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use countersign_pki::{Certificate, Crl, Oid, fingerprint_sha256, pem};
+use countersign_pki::{Oid, fingerprint_sha256};
 use countersign_testkit::agent::PuppetAgent;
 use countersign_testkit::counterparts::Release;
 use countersign_testkit::csr::CsrBuilder;
-use countersign_testkit::https::{Answer, HttpsClient};
 use countersign_testkit::keys;
 use serde_json::{Value, json};
 
 use crate::puppet_agent::{agent, pkcs8};
 use crate::puppetserver_ca::Administrator;
-use crate::site::{JSON, Site, TEXT, puppet_request};
-
-const V1: &str = "/puppet-ca/v1";
-
-/// Sends a request as an agent would.
-fn ask(site: &Site, name: &str, request: &str) -> Answer {
-    let path = format!("{V1}/certificate_request/{name}");
-    site.anonymous()
-        .call("PUT", &path, &[TEXT], request.as_bytes())
-        .unwrap()
-}
+use crate::site::{
+    JSON, PUPPET as V1, Site, TEXT, get_crl, install, put_request, read_certificate,
+};
 
 fn state(site: &Site, name: &str) -> Option<String> {
     let path = format!("{V1}/certificate_status/{name}");
     let answer = site.admin().call("GET", &path, &[], b"").unwrap();
     let told: Value = serde_json::from_slice(&answer.body).ok()?;
     Some(told["state"].as_str()?.to_owned())
-}
-
-fn put_state(site: &Site, name: &str, state: &str) -> Answer {
-    let path = format!("{V1}/certificate_status/{name}");
-    let body = json!({"desired_state": state}).to_string();
-    site.admin()
-        .call("PUT", &path, &[JSON], body.as_bytes())
-        .unwrap()
-}
-
-fn get_certificate(site: &Site, name: &str) -> Certificate {
-    let path = format!("{V1}/certificate/{name}");
-    let answer = site.anonymous().call("GET", &path, &[], b"").unwrap();
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    let block = pem::decode_first(&answer.body, &pem::PemLimits::REQUEST);
-    Certificate::parse(&block.unwrap().unwrap().der).unwrap()
-}
-
-fn crl(site: &Site) -> Crl {
-    let path = format!("{V1}/certificate_revocation_list/ca");
-    let answer = site.anonymous().call("GET", &path, &[], b"").unwrap();
-    let block = pem::decode_first(&answer.body, &pem::PemLimits::BUNDLE);
-    Crl::parse(&block.unwrap().unwrap().der).unwrap()
 }
 
 /// The requests that an agent's HTTP library says it has sent.
@@ -73,8 +40,7 @@ fn calls(said: &str) -> Vec<String> {
 /// A policy executable.
 fn policy(folder: &Path, script: &str) -> String {
     let path = folder.join("policy");
-    std::fs::write(&path, script).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    install(&path, script, 0o755);
     path.to_str().unwrap().to_owned()
 }
 
@@ -159,17 +125,14 @@ fn t04_a_pinned_fingerprint_of_the_bundle_is_accepted() {
 #[test]
 fn t05_a_glob_signs_what_is_below_it() {
     for (apex, expected) in [(false, "requested"), (true, "signed")] {
-        let folder = tempfile::tempdir().unwrap();
-        let config = folder.path().join("countersign.yaml");
-        std::fs::write(&config, format!("puppet: {{allowlist_apex: {apex}}}\n")).unwrap();
-        let site = Site::start(&["--config", config.to_str().unwrap()]);
+        let site = Site::configured(&format!("puppet: {{allowlist_apex: {apex}}}\n"), &[]);
         std::fs::write(site.data().join("autosign.conf"), "*.example.com\n").unwrap();
         for (name, expected) in [
             ("example.com", expected),
             ("a.b.example.com", "signed"),
             ("badexample.com", "requested"),
         ] {
-            assert_eq!(ask(&site, name, &puppet_request(name)).status, 200);
+            assert_eq!(site.ask(name).status, 200);
             assert_eq!(state(&site, name).as_deref(), Some(expected), "{name}");
         }
     }
@@ -179,7 +142,7 @@ fn t05_a_glob_signs_what_is_below_it() {
 fn t06_a_line_with_a_trailing_space_matches_nothing_and_is_reported() {
     let site = Site::start(&[]);
     std::fs::write(site.data().join("autosign.conf"), "host \n").unwrap();
-    assert_eq!(ask(&site, "host", &puppet_request("host")).status, 200);
+    assert_eq!(site.ask("host").status, 200);
     assert_eq!(state(&site, "host").as_deref(), Some("requested"));
     let log = site.server.log();
     assert!(log.contains("invalid pattern"), "{log}");
@@ -205,7 +168,7 @@ fn t08_a_policy_need_not_read_what_it_is_given() {
     let folder = tempfile::tempdir().unwrap();
     let path = policy(folder.path(), "#!/bin/sh\nexec 0<&-\nexit 0\n");
     let site = Site::start(&["--autosign", &path]);
-    assert_eq!(ask(&site, "web08", &puppet_request("web08")).status, 200);
+    assert_eq!(site.ask("web08").status, 200);
     assert_eq!(state(&site, "web08").as_deref(), Some("signed"));
 }
 
@@ -216,7 +179,7 @@ fn t09_extra_names_are_refused_and_the_request_is_kept() {
         .dns("web09")
         .dns("other.example.com")
         .sign_pem(keys::p256_a());
-    let answer = ask(&site, "web09", &request);
+    let answer = put_request(&site.anonymous(), "web09", &request);
     assert_eq!(answer.status, 400);
     assert!(
         answer
@@ -226,7 +189,7 @@ fn t09_extra_names_are_refused_and_the_request_is_kept() {
         answer.text()
     );
     assert_eq!(state(&site, "web09").as_deref(), Some("requested"));
-    let signed = put_state(&site, "web09", "signed");
+    let signed = site.put_state("web09", "signed");
     assert_eq!(signed.status, 409, "{}", signed.text());
     let body = json!({"certnames": ["web09"]}).to_string();
     let many = site
@@ -242,10 +205,7 @@ fn t09_extra_names_are_refused_and_the_request_is_kept() {
 
 #[test]
 fn t10_t11_what_no_request_may_carry_is_named() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = folder.path().join("countersign.yaml");
-    std::fs::write(&config, "puppet: {allow_authorization_extensions: true}\n").unwrap();
-    let site = Site::start(&["--config", config.to_str().unwrap()]);
+    let site = Site::configured("puppet: {allow_authorization_extensions: true}\n", &[]);
     let ca_true: &[u8] = &[0x30, 0x03, 0x01, 0x01, 0xff];
     for (name, oid, value) in [
         ("cli-auth", "1.3.6.1.4.1.34380.1.3.39", &b"\x0c\x04true"[..]),
@@ -255,8 +215,8 @@ fn t10_t11_what_no_request_may_carry_is_named() {
         let request = CsrBuilder::new(name)
             .raw_extension(&kind, None, value)
             .sign_pem(keys::p256_a());
-        assert_eq!(ask(&site, name, &request).status, 200);
-        let signed = put_state(&site, name, "signed");
+        assert_eq!(put_request(&site.anonymous(), name, &request).status, 200);
+        let signed = site.put_state(name, "signed");
         assert_eq!(
             (signed.status, signed.text()),
             (
@@ -270,20 +230,20 @@ fn t10_t11_what_no_request_may_carry_is_named() {
 #[test]
 fn t12_a_second_revocation_changes_nothing() {
     let site = Site::start(&["--autosign", "true"]);
-    assert_eq!(ask(&site, "web12", &puppet_request("web12")).status, 200);
-    let before = crl(&site).number().unwrap();
+    assert_eq!(site.ask("web12").status, 200);
+    let before = get_crl(&site.anonymous()).number().unwrap();
     for _ in 0..2 {
-        assert_eq!(put_state(&site, "web12", "revoked").status, 204);
-        assert_eq!(crl(&site).number(), Some(before + 1));
+        assert_eq!(site.put_state("web12", "revoked").status, 204);
+        assert_eq!(get_crl(&site.anonymous()).number(), Some(before + 1));
     }
 }
 
 #[test]
 fn t13_a_revoked_name_is_free_after_it_was_cleaned() {
     let site = Site::start(&["--autosign", "true"]);
-    assert_eq!(ask(&site, "web13", &puppet_request("web13")).status, 200);
-    assert_eq!(put_state(&site, "web13", "revoked").status, 204);
-    let refused = ask(&site, "web13", &puppet_request("web13"));
+    assert_eq!(site.ask("web13").status, 200);
+    assert_eq!(site.put_state("web13", "revoked").status, 204);
+    let refused = site.ask("web13");
     assert_eq!(
         (refused.status, refused.text()),
         (
@@ -297,39 +257,28 @@ fn t13_a_revoked_name_is_free_after_it_was_cleaned() {
         0,
         "web13",
     );
-    assert_eq!(ask(&site, "web13", &puppet_request("web13")).status, 200);
+    assert_eq!(site.ask("web13").status, 200);
     assert_eq!(state(&site, "web13").as_deref(), Some("signed"));
 }
 
 #[test]
 fn t14_a_revocation_hits_every_renewal() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = folder.path().join("countersign.yaml");
-    std::fs::write(
-        &config,
-        "puppet: {auto_renewal: true, autosign: \"true\"}\n",
-    )
-    .unwrap();
-    let site = Site::start(&["--config", config.to_str().unwrap()]);
-    assert_eq!(ask(&site, "web14", &puppet_request("web14")).status, 200);
-    let mut serials = vec![get_certificate(&site, "web14").serial()];
+    let config = "puppet: {auto_renewal: true, autosign: \"true\"}\n";
+    let site = Site::configured(config, &[]);
+    assert_eq!(site.ask("web14").status, 200);
+    let mut serials = vec![read_certificate(site.certificate("web14").body).serial()];
     for _ in 0..2 {
-        let current = get_certificate(&site, "web14").to_pem();
+        let current = read_certificate(site.certificate("web14").body).to_pem();
         let key = keys::p256_a().pkcs8_pem();
-        let holder = HttpsClient::new(
-            site.puppet(),
-            &site.puppet_ca(),
-            Some((current.as_bytes(), key.as_bytes())),
-        )
-        .unwrap();
+        let holder = site.holder(current.as_bytes(), key.as_bytes());
         let renewed = holder
             .call("POST", &format!("{V1}/certificate_renewal"), &[TEXT], b"")
             .unwrap();
         assert_eq!(renewed.status, 200, "{}", renewed.text());
-        serials.push(get_certificate(&site, "web14").serial());
+        serials.push(read_certificate(site.certificate("web14").body).serial());
     }
-    assert_eq!(put_state(&site, "web14", "revoked").status, 204);
-    let mut listed: Vec<_> = crl(&site).serials().collect();
+    assert_eq!(site.put_state("web14", "revoked").status, 204);
+    let mut listed: Vec<_> = get_crl(&site.anonymous()).serials().collect();
     listed.sort();
     serials.sort();
     serials.dedup();
@@ -345,8 +294,7 @@ fn t16_t17_t18_who_may_call_what() {
         std::fs::read(agent.certificate()).unwrap(),
         pkcs8(&agent.private_key()),
     );
-    let holder =
-        || HttpsClient::new(site.puppet(), &site.puppet_ca(), Some((&certificate, &key))).unwrap();
+    let holder = || site.holder(&certificate, &key);
     let statuses = format!("{V1}/certificate_statuses/all");
     let answer = holder().call("GET", &statuses, &[], b"").unwrap();
     assert_eq!(answer.status, 403);
@@ -357,7 +305,7 @@ fn t16_t17_t18_who_may_call_what() {
     let expirations = format!("{V1}/expirations");
     let answer = holder().call("GET", &expirations, &[], b"").unwrap();
     assert_eq!(answer.status, 200);
-    assert_eq!(put_state(&site, "web16.example.com", "revoked").status, 204);
+    assert_eq!(site.put_state("web16.example.com", "revoked").status, 204);
     let refused = holder().call("GET", &expirations, &[], b"");
     assert!(refused.is_err(), "{refused:?}");
 }
@@ -366,12 +314,12 @@ fn t16_t17_t18_who_may_call_what() {
 fn t20_only_requests_are_listed_as_requested() {
     let site = Site::start(&[]);
     for name in ["signed", "revoked", "requested"] {
-        assert_eq!(ask(&site, name, &puppet_request(name)).status, 200);
+        assert_eq!(site.ask(name).status, 200);
     }
     for name in ["signed", "revoked"] {
-        assert_eq!(put_state(&site, name, "signed").status, 204);
+        assert_eq!(site.put_state(name, "signed").status, 204);
     }
-    assert_eq!(put_state(&site, "revoked", "revoked").status, 204);
+    assert_eq!(site.put_state("revoked", "revoked").status, 204);
     for (filter, expected) in [
         ("?state=requested", vec!["requested"]),
         ("?state=revoked", vec!["revoked"]),

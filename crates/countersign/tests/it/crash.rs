@@ -10,12 +10,15 @@ use std::time::Duration;
 
 use countersign_authority::store::{RequestFilter, Store};
 use countersign_authority::{CrlScope, IssuerId, RequestState};
-use countersign_pki::{Certificate, Crl, Serial, pem};
+use countersign_pki::{Certificate, Crl, Serial};
 use countersign_policy::Effect;
 use countersign_testkit::counterparts::kills;
 use countersign_testkit::https::{Connection, HttpsClient};
 
-use crate::site::{JSON, REQUESTS, Site, TEXT, approved, kubernetes_request, puppet_request};
+use crate::site::{
+    JSON, REQUESTS, Site, TEXT, approved, kubernetes_request, puppet_request, read_certificate,
+    read_crl,
+};
 
 /// What the server said it had done.
 #[derive(Default)]
@@ -208,7 +211,7 @@ fn check(site: &Site, acknowledged: &Acknowledged, round: Option<usize>) {
             b"",
         )
         .unwrap();
-    let listed: BTreeSet<Serial> = crl_serials(&crl.body);
+    let listed: BTreeSet<Serial> = read_crl(&crl.body).serials().collect();
     for name in acknowledged
         .requested
         .iter()
@@ -325,13 +328,7 @@ fn check_ledger(data: &std::path::Path, acknowledged: &Acknowledged) {
 }
 
 fn serial_of(text: &[u8]) -> Serial {
-    let blocks = pem::decode_all(text, &pem::PemLimits::BUNDLE).unwrap();
-    Certificate::parse(&blocks[0].der).unwrap().serial()
-}
-
-fn crl_serials(text: &[u8]) -> BTreeSet<Serial> {
-    let blocks = pem::decode_all(text, &pem::PemLimits::BUNDLE).unwrap();
-    Crl::parse(&blocks[0].der).unwrap().serials().collect()
+    read_certificate(text).serial()
 }
 
 /// Moments that differ from kill to kill and not from run to run.

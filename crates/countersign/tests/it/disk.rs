@@ -13,11 +13,7 @@ use crate::site::{COUNTERSIGN, JSON, REQUESTS, Site, TEXT, kubernetes_request, p
 
 /// What a client sees of a fault of the store: unavailable, come back, and no word about our disks.
 fn assert_unavailable(site: &Site, name: &str) {
-    let path = format!("/puppet-ca/v1/certificate_request/{name}");
-    let put = site
-        .anonymous()
-        .call("PUT", &path, &[TEXT], puppet_request(name).as_bytes())
-        .unwrap();
+    let put = site.ask(name);
     assert_eq!(put.status, 503, "{}", put.text());
     assert!(put.header("retry-after").is_some());
     let object = kubernetes_request(name).to_string();
@@ -105,19 +101,14 @@ fn a_full_disk_refuses_and_recovers() {
 /// SQLite writes into pages that its log already owns before it needs a new one, so the first request
 /// may still fit; what is acknowledged until then counts as much as ever.
 fn assert_unavailable_eventually(site: &Site) {
-    let mut acknowledged = Vec::new();
+    let mut acknowledged: Vec<String> = Vec::new();
     for n in 0..10_000 {
         let name = format!("full-{n}");
-        let path = format!("/puppet-ca/v1/certificate_request/{name}");
-        let put = site
-            .anonymous()
-            .call("PUT", &path, &[TEXT], puppet_request(&name).as_bytes())
-            .unwrap();
+        let put = site.ask(&name);
         if put.status == 503 {
             assert_unavailable(site, "during");
             for name in &acknowledged {
-                let path = format!("/puppet-ca/v1/certificate/{name}");
-                let got = site.anonymous().call("GET", &path, &[], b"").unwrap();
+                let got = site.certificate(name);
                 assert_eq!(got.status, 200, "{name} was acknowledged");
             }
             return;

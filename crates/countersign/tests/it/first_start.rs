@@ -6,21 +6,14 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use countersign_pki::{Certificate, pem};
 use countersign_testkit::deadline::run_with_deadline;
 use countersign_testkit::keys;
 
 use crate::installation::{Installation, binary, run};
-
-fn certificate(text: &str) -> Certificate {
-    let block = pem::decode_first(text.as_bytes(), &pem::PemLimits::BUNDLE)
-        .unwrap()
-        .unwrap();
-    Certificate::parse(&block.der).unwrap()
-}
+use crate::site::read_certificate;
 
 fn names(text: &str) -> Vec<String> {
-    certificate(text)
+    read_certificate(text)
         .alt_names()
         .iter()
         .map(ToString::to_string)
@@ -66,7 +59,7 @@ fn the_first_start_creates_everything_and_says_so() {
             fs::metadata(installation.path(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
         assert_eq!(found.permissions().mode() & 0o777, mode, "{file}");
     }
-    let root = certificate(&installation.read("issuers/puppet/ca_crt.pem"));
+    let root = read_certificate(installation.read("issuers/puppet/ca_crt.pem"));
     assert_eq!(root.subject().to_string(), "CN=Puppet CA: ca.example.com");
     let years = root.not_after().seconds_since(root.not_before()) / (365 * 86_400);
     assert_eq!(years, 15);
@@ -79,8 +72,8 @@ fn the_first_start_creates_everything_and_says_so() {
         ("admin/admin.pem", "puppet"),
         ("tls/kubernetes.pem", "kubernetes"),
     ] {
-        let issuer = certificate(&installation.read(&format!("issuers/{issuer}/ca_crt.pem")));
-        certificate(&installation.read(file))
+        let issuer = read_certificate(installation.read(&format!("issuers/{issuer}/ca_crt.pem")));
+        read_certificate(installation.read(file))
             .verify_signed_by(issuer.spki_der())
             .unwrap();
     }
@@ -301,7 +294,7 @@ fn a_configured_signer_has_its_own_issuer() {
         countersign_testkit::server_process::ServerProcess::start(binary(), &arguments).unwrap();
     assert_eq!(server.addresses.kubernetes, "");
     assert!(!server.greeting.contains("kubectl"), "{}", server.greeting);
-    let issuer = certificate(&installation.read("issuers/example.com.vpn/ca_crt.pem"));
+    let issuer = read_certificate(installation.read("issuers/example.com.vpn/ca_crt.pem"));
     assert!(
         issuer
             .subject()

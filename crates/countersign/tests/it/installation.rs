@@ -14,6 +14,8 @@ use countersign_testkit::server_process::ServerProcess;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::site::put_request;
+
 pub(crate) struct Installation {
     temporary: TempDir,
 }
@@ -77,18 +79,13 @@ impl Installation {
     /// Sends a request as an agent does, and answers with the status code.
     pub(crate) fn submit(&self, server: &ServerProcess, name: &str, key: &Key) -> u16 {
         let csr = CsrBuilder::new(name).sign_pem(key);
-        let path = format!("/puppet-ca/v1/certificate_request/{name}");
-        let headers = [("content-type", "text/plain")];
         let agent = HttpsClient::new(
             address(&server.addresses.puppet),
             &self.bytes("admin/ca.pem"),
             None,
         )
         .unwrap();
-        agent
-            .call("PUT", &path, &headers, csr.as_bytes())
-            .unwrap()
-            .status
+        put_request(&agent, name, &csr).status
     }
 
     /// Creates a request at the Kubernetes door, and answers with the status code.

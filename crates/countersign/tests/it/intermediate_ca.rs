@@ -10,12 +10,12 @@ use countersign_keys::private_file;
 use countersign_pki::{Crl, pem};
 use countersign_testkit::agent::PuppetAgent;
 use countersign_testkit::chain::{Ca, CrlFacts};
-use countersign_testkit::counterparts::Counterpart;
 use countersign_testkit::deadline::run_with_deadline;
 use countersign_testkit::https::HttpsClient;
 use countersign_testkit::keys;
 
-use crate::site::{JSON, Site, TEXT, puppet_request};
+use crate::puppet_agent::{self, openssl_verify};
+use crate::site::{Site, TEXT};
 
 const LISTS: &str = "/puppet-ca/v1/certificate_revocation_list";
 
@@ -36,8 +36,7 @@ fn place(data: &Path, root: &Ca) {
 }
 
 fn agent(site: &Site, name: &str) -> PuppetAgent {
-    let folder = site.folder(name);
-    let mut agent = PuppetAgent::new(&folder, "localhost", site.puppet().port(), name).unwrap();
+    let mut agent = puppet_agent::agent(site, name);
     agent.set("certificate_revocation", "chain");
     agent
 }
@@ -64,37 +63,21 @@ fn named(lists: &[(&str, u64)]) -> Vec<(String, u64)> {
     owned.collect()
 }
 
-/// `openssl verify` along the whole chain, with nothing but what the server serves.
-fn openssl_verify(site: &Site, certificate: &Path) -> (bool, String) {
-    let bundle = site.folder("openssl").join("bundle.pem");
-    let mut text = get(site, "/puppet-ca/v1/certificate/ca");
-    text.extend(get(site, &format!("{LISTS}/ca")));
-    fs::write(&bundle, text).unwrap();
-    let mut command = Command::new(Counterpart::Openssl.find().unwrap());
-    command
-        .args(["verify", "-x509_strict", "-crl_check_all", "-CAfile"])
-        .arg(&bundle)
-        .arg(certificate);
-    let finished = run_with_deadline(command, Duration::from_secs(30)).unwrap();
-    (
-        finished.code == Some(0),
-        format!("{}{}", finished.stdout, finished.stderr),
-    )
-}
-
-fn revoke(site: &Site, name: &str) {
-    let path = format!("/puppet-ca/v1/certificate_status/{name}");
-    let body = br#"{"desired_state":"revoked"}"#;
-    let answer = site.admin().call("PUT", &path, &[JSON], body).unwrap();
-    assert_eq!(answer.status, 204, "{}", answer.text());
+/// What the server serves to somebody who verifies a whole chain.
+fn served(site: &Site) -> Vec<u8> {
+    [
+        get(site, "/puppet-ca/v1/certificate/ca"),
+        get(site, &format!("{LISTS}/ca")),
+    ]
+    .concat()
 }
 
 #[test]
 fn t19_agents_below_an_intermediate_ca_check_the_whole_chain() {
     let root = root();
     let site = Site::prepared(|data| place(data, &root), &["--autosign", "true"]);
-    let served = get(&site, &format!("{LISTS}/ca"));
-    assert_eq!(lists(&served), named(&[("Example Puppet CA", 0)]));
+    let first = get(&site, &format!("{LISTS}/ca"));
+    assert_eq!(lists(&first), named(&[("Example Puppet CA", 0)]));
     let warning = "there is no CRL of CN=Example Root CA: clients that check the whole chain";
     assert!(site.server.log().contains(warning), "{}", site.server);
 
@@ -128,20 +111,20 @@ fn t19_agents_below_an_intermediate_ca_check_the_whole_chain() {
     assert_eq!(fs::read(agent.ca_bundle()).unwrap(), site.puppet_ca());
     let both = named(&[("Example Puppet CA", 0), ("Example Root CA", 1)]);
     assert_eq!(lists(&fs::read(agent.crl()).unwrap()), both);
-    let (good, said) = openssl_verify(&site, &agent.certificate());
+    let (good, said) = openssl_verify(&site, &served(&site), &agent.certificate());
     assert!(good, "{said}");
 
-    revoke(&site, "web01.example.com");
-    let (good, said) = openssl_verify(&site, &agent.certificate());
+    site.revoke("web01.example.com");
+    let (good, said) = openssl_verify(&site, &served(&site), &agent.certificate());
     assert!(!good && said.contains("revoked"), "{said}");
-    let served = get(&site, &format!("{LISTS}/ca"));
+    let now = get(&site, &format!("{LISTS}/ca"));
     let both = named(&[("Example Puppet CA", 1), ("Example Root CA", 1)]);
-    assert_eq!(lists(&served), both);
+    assert_eq!(lists(&now), both);
 
     // What was served is in the file, and is served again after a crash.
     let site = site.kill_and_restart(&["--autosign", "true"]);
-    assert_eq!(get(&site, &format!("{LISTS}/ca")), served);
-    assert_eq!(site.read("issuers/puppet/ca_crl.pem"), served);
+    assert_eq!(get(&site, &format!("{LISTS}/ca")), now);
+    assert_eq!(site.read("issuers/puppet/ca_crl.pem"), now);
     assert!(!site.server.log().contains(warning), "{}", site.server);
 }
 
@@ -174,23 +157,17 @@ fn a_chain_that_does_not_reach_a_root_is_refused() {
 
 #[test]
 fn agents_are_served_the_list_of_the_sites_own_machines() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = folder.path().join("countersign.yaml");
-    fs::write(&config, "puppet: {infra_crl: true}\n").unwrap();
-    let arguments = ["--autosign", "true", "--config", config.to_str().unwrap()];
-    let site = Site::start(&arguments);
+    let site = Site::configured("puppet: {infra_crl: true}\n", &["--autosign", "true"]);
     for name in ["puppet01", "web01"] {
-        let path = format!("/puppet-ca/v1/certificate_request/{name}");
-        let csr = puppet_request(name).into_bytes();
-        let answer = site.anonymous().call("PUT", &path, &[TEXT], &csr).unwrap();
+        let answer = site.ask(name);
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
     let served = || lists(&get(&site, &format!("{LISTS}/ca")))[0].1;
     assert_eq!(served(), 0);
     fs::write(site.data().join("infra_inventory.txt"), "puppet01\n").unwrap();
-    revoke(&site, "web01");
+    site.revoke("web01");
     assert_eq!(served(), 0);
-    revoke(&site, "puppet01");
+    site.revoke("puppet01");
     assert_eq!(served(), 1);
     let short = get(&site, &format!("{LISTS}/ca"));
     let folder = site.into_folder();

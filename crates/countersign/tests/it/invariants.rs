@@ -11,9 +11,7 @@ use countersign_testkit::deadline::run_with_deadline;
 use countersign_testkit::keys;
 use countersign_testkit::server_process::ServerProcess;
 
-use crate::site::{
-    COUNTERSIGN, JSON, REQUESTS, Site, TEXT, approved, kubernetes_request, puppet_request,
-};
+use crate::site::{COUNTERSIGN, JSON, REQUESTS, Site, TEXT, approved, kubernetes_request};
 
 /// Every door, every signer, by rule and by hand, and what the authority makes for itself.
 #[test]
@@ -22,16 +20,7 @@ fn no_certificate_without_a_decision() {
     put(&site, "by-rule");
     let site = site.kill_and_restart(&["--autosign", "false"]);
     put(&site, "by-hand");
-    let signed = br#"{"desired_state":"signed"}"#;
-    let done = site
-        .admin()
-        .call(
-            "PUT",
-            "/puppet-ca/v1/certificate_status/by-hand",
-            &[JSON],
-            signed,
-        )
-        .unwrap();
+    let done = site.put_state("by-hand", "signed");
     assert_eq!(done.status, 204, "{}", done.text());
     let kubernetes = site.kubernetes_admin();
     let object = kubernetes_request("jane").to_string();
@@ -205,10 +194,6 @@ fn secrets_stay_secret() {
 }
 
 fn put(site: &Site, name: &str) {
-    let path = format!("/puppet-ca/v1/certificate_request/{name}");
-    let put = site
-        .anonymous()
-        .call("PUT", &path, &[TEXT], puppet_request(name).as_bytes())
-        .unwrap();
+    let put = site.ask(name);
     assert_eq!(put.status, 200, "{}", put.text());
 }

@@ -114,14 +114,10 @@ fn deny_keeps_it_unsigned() {
 
 #[test]
 fn a_signer_from_the_configuration_has_an_issuer_of_its_own() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = folder.path().join("countersign.yaml");
-    std::fs::write(
-        &config,
+    let site = Site::configured(
         "signers:\n  - name: example.com/vpn\n    usages: [digital signature, client auth]\n    lifetime: 30d\n",
-    )
-    .unwrap();
-    let site = Site::start(&["--config", config.to_str().unwrap()]);
+        &[],
+    );
     let kubectl = site.kubectl();
     let object = kubernetes_request_for("laptop", "example.com/vpn", keys::p256_c());
     let created = kubectl

@@ -1,45 +1,33 @@
 //! Certificates are renewed over the wire, and names cleaned from the command line.
 
-use countersign_pki::{Certificate, pem};
+use countersign_pki::Certificate;
 use countersign_testkit::https::{Answer, HttpsClient};
 use countersign_testkit::keys;
 
 use crate::installation::Installation;
-use crate::site::{Site, TEXT, puppet_request};
+use crate::site::{Site, TEXT, read_certificate};
 
 const RENEWAL: &str = "/puppet-ca/v1/certificate_renewal";
 const DAY: i64 = 86_400;
 
 #[test]
 fn an_agent_renews_with_its_certificate_alone_if_the_configuration_says_so() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = folder.path().join("countersign.yaml");
     let renewals = "puppet: {auto_renewal: true, auto_renewal_cert_ttl: 7d}\n";
-    std::fs::write(&config, renewals).unwrap();
-    let with_config = ["--autosign", "true", "--config", config.to_str().unwrap()];
-    let site = Site::start(&with_config);
-    let path = "/puppet-ca/v1/certificate_request/web01";
-    let put = site
-        .anonymous()
-        .call("PUT", path, &[TEXT], puppet_request("web01").as_bytes());
-    assert_eq!(put.unwrap().status, 200);
-    let get = site
-        .anonymous()
-        .call("GET", "/puppet-ca/v1/certificate/web01", &[], b"");
-    let first = get.unwrap();
-    assert!(days(&certificate(&first)) > 365);
+    let site = Site::configured(renewals, &["--autosign", "true"]);
+    assert_eq!(site.ask("web01").status, 200);
+    let first = site.certificate("web01");
+    assert!(days(&read_certificate(&first.body)) > 365);
 
     let renewed = renew(&site, Some(&first.body)).unwrap();
     assert_eq!(renewed.status, 200, "{}", renewed.text());
-    let certificate = certificate(&renewed);
+    let certificate = read_certificate(&renewed.body);
     assert_eq!(days(&certificate), 7 + 1, "backdated by one");
     // What was renewed is an identity, and so is what it was renewed from.
     for holder in [&renewed.body, &first.body] {
         assert_eq!(renew(&site, Some(holder)).unwrap().status, 200);
     }
     assert_eq!(renew(&site, None).unwrap().status, 403);
-    let (admin, key) = site.admin_pair();
-    let admin = HttpsClient::new(site.puppet(), &site.puppet_ca(), Some((&admin, &key))).unwrap();
+    let admin = site.admin();
     let refused = admin.call("POST", RENEWAL, &[TEXT], b"").unwrap();
     assert_eq!(refused.status, 403, "{}", refused.text());
 
@@ -53,14 +41,8 @@ fn an_agent_renews_with_its_certificate_alone_if_the_configuration_says_so() {
 
     // Without the setting, agents are told that there is no such thing.
     let site = site.kill_and_restart(&["--autosign", "true"]);
-    let again = site
-        .anonymous()
-        .call("PUT", path, &[TEXT], puppet_request("web01").as_bytes());
-    assert_eq!(again.unwrap().status, 200);
-    let get = site
-        .anonymous()
-        .call("GET", "/puppet-ca/v1/certificate/web01", &[], b"");
-    let off = renew(&site, Some(&get.unwrap().body)).unwrap();
+    assert_eq!(site.ask("web01").status, 200);
+    let off = renew(&site, Some(&site.certificate("web01").body)).unwrap();
     assert_eq!((off.status, off.text().as_str()), (404, "Not Found"));
 }
 
@@ -122,11 +104,6 @@ fn renew(site: &Site, certificate: Option<&[u8]>) -> std::io::Result<Answer> {
     let key = keys::p256_a().pkcs8_pem();
     let pair = certificate.map(|certificate| (certificate, key.as_bytes()));
     HttpsClient::new(site.puppet(), &site.puppet_ca(), pair)?.call("POST", RENEWAL, &[TEXT], b"")
-}
-
-fn certificate(answer: &Answer) -> Certificate {
-    let block = pem::decode_first(&answer.body, &pem::PemLimits::REQUEST);
-    Certificate::parse(&block.unwrap().unwrap().der).unwrap()
 }
 
 fn days(certificate: &Certificate) -> i64 {

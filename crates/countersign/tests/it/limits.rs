@@ -3,20 +3,13 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::site::{JSON, REQUESTS, Site, TEXT, kubernetes_request, puppet_request};
+use countersign_testkit::https::HttpsClient;
 
-/// A site with a configuration file.
-fn configured(text: &str) -> (tempfile::TempDir, Site) {
-    let folder = tempfile::tempdir().unwrap();
-    let config = folder.path().join("countersign.yaml");
-    std::fs::write(&config, text).unwrap();
-    let site = Site::start(&["--config", config.to_str().unwrap()]);
-    (folder, site)
-}
+use crate::site::{JSON, REQUESTS, Site, TEXT, kubernetes_request, puppet_request, put_request};
 
 #[test]
 fn whoever_asks_too_often_is_told_when_to_come_back() {
-    let (_folder, site) = configured("limits: {csr_per_minute_per_certname: 1}\n");
+    let site = Site::configured("limits: {csr_per_minute_per_certname: 1}\n", &[]);
     let (anonymous, admin) = (site.anonymous(), site.admin());
     let path = "/puppet-ca/v1/certificate_request/web01";
     let request = puppet_request("web01");
@@ -43,7 +36,7 @@ fn whoever_asks_too_often_is_told_when_to_come_back() {
 
 #[test]
 fn so_many_wait_from_one_address_at_both_doors_together() {
-    let (_folder, site) = configured("limits: {pending_per_source: 2}\n");
+    let site = Site::configured("limits: {pending_per_source: 2}\n", &[]);
     let admin = site.kubernetes_admin();
     let create = |name: &str| {
         let body = kubernetes_request(name).to_string();
@@ -51,16 +44,8 @@ fn so_many_wait_from_one_address_at_both_doors_together() {
             .call("POST", REQUESTS, &[JSON], body.as_bytes())
             .unwrap()
     };
-    let put = |name: &str| {
-        let path = format!("/puppet-ca/v1/certificate_request/{name}");
-        let body = puppet_request(name);
-        let anonymous = site.anonymous();
-        anonymous
-            .call("PUT", &path, &[TEXT], body.as_bytes())
-            .unwrap()
-    };
     assert_eq!(create("one").status, 201);
-    assert_eq!(put("two").status, 200);
+    assert_eq!(site.ask("two").status, 200);
     let refused = create("three");
     assert_eq!(refused.status, 429, "{}", refused.text());
     assert_eq!(refused.header("retry-after"), Some("120"));
@@ -69,18 +54,21 @@ fn so_many_wait_from_one_address_at_both_doors_together() {
         "{}",
         refused.text()
     );
-    let refused = put("four");
+    let refused = site.ask("four");
     assert_eq!(refused.status, 429, "{}", refused.text());
     // An agent that asks again hears what it always heard, and goes on to fetch its certificate.
-    assert_eq!(put("two").status, 400);
+    assert_eq!(site.ask("two").status, 400);
     let path = format!("{REQUESTS}/one");
     assert_eq!(admin.call("DELETE", &path, &[], b"").unwrap().status, 200);
-    assert_eq!(put("four").status, 200);
+    assert_eq!(site.ask("four").status, 200);
 }
 
 #[test]
 fn connections_and_sizes_are_as_configured() {
-    let (_folder, site) = configured("limits: {connections_per_source: 2, csr_bytes: 4096}\n");
+    let site = Site::configured(
+        "limits: {connections_per_source: 2, csr_bytes: 4096}\n",
+        &[],
+    );
     let anonymous = site.anonymous();
     let get = "/puppet-ca/v1/certificate/ca";
     let mut held = [(); 2].map(|()| anonymous.connect().unwrap());
@@ -104,7 +92,7 @@ fn connections_and_sizes_are_as_configured() {
 #[test]
 fn ten_thousand_pending_names_of_one_address_disturb_nobody() {
     // Only the rate is lifted: it would make the test last two minutes.
-    let (_folder, site) = configured("limits: {csr_per_minute_per_source: 0}\n");
+    let site = Site::configured("limits: {csr_per_minute_per_source: 0}\n", &[]);
     let before = resident_kib(site.server.pid());
     let next = AtomicUsize::new(0);
     let loud = site.anonymous();
@@ -133,10 +121,8 @@ fn ten_thousand_pending_names_of_one_address_disturb_nobody() {
         while next.load(Ordering::Relaxed) < MAY_WAIT {
             let begun = now();
             let name = format!("quiet{asked}");
-            let path = format!("/puppet-ca/v1/certificate_request/{name}");
-            let body = puppet_request(&name);
-            let answer = quiet.call("PUT", &path, &[TEXT], body.as_bytes());
-            assert_eq!(answer.unwrap().status, 200);
+            let answer = put_request(&quiet, &name, &puppet_request(&name));
+            assert_eq!(answer.status, 200);
             slowest = slowest.max(begun.elapsed());
             asked += 1;
         }
@@ -146,11 +132,7 @@ fn ten_thousand_pending_names_of_one_address_disturb_nobody() {
         );
     });
 
-    let put = |client: &countersign_testkit::https::HttpsClient, name: &str| {
-        let path = format!("/puppet-ca/v1/certificate_request/{name}");
-        let body = puppet_request(name);
-        client.call("PUT", &path, &[TEXT], body.as_bytes()).unwrap()
-    };
+    let put = |client: &HttpsClient, name: &str| put_request(client, name, &puppet_request(name));
     let refused = put(&loud, "one-more");
     assert_eq!(refused.status, 429);
     assert_eq!(refused.header("retry-after"), Some("120"));

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use countersign_testkit::{http, https};
 
 use crate::exposition::Exposition;
-use crate::site::{JSON, REQUESTS, Site, TEXT, approved, kubernetes_request, puppet_request};
+use crate::site::{JSON, REQUESTS, Site, approved, kubernetes_request};
 
 const METRICS: [&str; 4] = ["--metrics-listen", "127.0.0.1:0", "--autosign", "true"];
 
@@ -26,24 +26,15 @@ fn scrape(site: &Site) -> Exposition {
     Exposition::read(&answer.text())
 }
 
-fn put(site: &Site, name: &str) -> u16 {
-    let path = format!("/puppet-ca/v1/certificate_request/{name}");
-    let body = puppet_request(name);
-    let answer = site
-        .anonymous()
-        .call("PUT", &path, &[TEXT], body.as_bytes());
-    answer.unwrap().status
-}
-
 /// A fresh authority, then known traffic: one enrolment, one duplicate, a certificate fetched and one not found, a
 /// Kubernetes request approved and one left waiting, a revocation.
 fn busy() -> Site {
     let site = Site::start(&METRICS);
-    assert_eq!((put(&site, "web01"), put(&site, "web01")), (200, 400));
+    for status in [200, 400] {
+        assert_eq!(site.ask("web01").status, status);
+    }
     for (name, status) in [("web01", 200), ("nobody", 404)] {
-        let path = format!("/puppet-ca/v1/certificate/{name}");
-        let answer = site.anonymous().call("GET", &path, &[], b"").unwrap();
-        assert_eq!(answer.status, status);
+        assert_eq!(site.certificate(name).status, status);
     }
     let admin = site.kubernetes_admin();
     for name in ["approved", "waiting"] {
@@ -61,10 +52,7 @@ fn busy() -> Site {
             assert_eq!(answer.status, 200, "{}", answer.text());
         }
     }
-    let path = "/puppet-ca/v1/certificate_status/web01";
-    let body = br#"{"desired_state":"revoked"}"#;
-    let answer = site.admin().call("PUT", path, &[JSON], body).unwrap();
-    assert_eq!(answer.status, 204, "{}", answer.text());
+    site.revoke("web01");
     site
 }
 
@@ -212,7 +200,7 @@ fn policy_executables_are_counted_by_what_they_say() {
         program.to_str().unwrap(),
     ]);
     for name in ["yes", "no", "nor"] {
-        assert_eq!(put(&site, name), 200);
+        assert_eq!(site.ask(name).status, 200);
     }
     let shown = scrape(&site);
     let runs = |word: &str| {

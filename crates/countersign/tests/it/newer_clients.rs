@@ -2,23 +2,20 @@
 
 use std::fs::{self, File};
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use countersign_testkit::agent::PuppetAgent;
-use countersign_testkit::counterparts::{Counterpart, Release};
-use countersign_testkit::deadline::{Finished, run_with_deadline};
+use countersign_testkit::counterparts::Release;
+use countersign_testkit::deadline::Finished;
 
-use crate::puppet_agent::countersign;
-use crate::puppetserver_ca::{Administrator, ask};
+use crate::puppet_agent::{bootstrap, countersign, openssl_text};
+use crate::puppetserver_ca::Administrator;
 use crate::site::Site;
 
 /// An authority that signs everything, with these settings of its `puppet` section.
 fn signing(settings: &str) -> Site {
-    let folder = tempfile::tempdir().unwrap();
-    let config = folder.path().join("countersign.yaml");
-    fs::write(&config, format!("puppet: {{{settings}}}\n")).unwrap();
-    Site::start(&["--autosign", "true", "--config", config.to_str().unwrap()])
+    let config = format!("puppet: {{{settings}}}\n");
+    Site::configured(&config, &["--autosign", "true"])
 }
 
 fn agent(site: &Site, name: &str) -> PuppetAgent {
@@ -30,30 +27,10 @@ fn agent_in(site: &Site, folder: &str, name: &str) -> PuppetAgent {
     PuppetAgent::of(Release::Debian13, &folder, "localhost", port, name).unwrap()
 }
 
-/// `puppet ssl bootstrap` with what it logs at info.
-#[track_caller]
-fn run(agent: &PuppetAgent, code: i32) -> Finished {
-    let arguments = ["--waitforcert", "0", "--verbose"];
-    let finished = agent.ssl("bootstrap", &arguments).unwrap();
-    assert_eq!(finished.code, Some(code), "{finished}");
-    finished
-}
-
 #[track_caller]
 fn says(finished: &Finished, sentence: &str) {
     let said = format!("{}{}", finished.stdout, finished.stderr);
     assert!(said.contains(sentence), "no '{sentence}' in {finished}");
-}
-
-#[track_caller]
-fn openssl_text(certificate: &Path) -> String {
-    let mut command = Command::new(Counterpart::Openssl.find().unwrap());
-    command
-        .args(["x509", "-noout", "-text", "-in"])
-        .arg(certificate);
-    let finished = run_with_deadline(command, Duration::from_secs(30)).unwrap();
-    assert!(finished.success(), "{finished}");
-    finished.stdout
 }
 
 /// As if the agent had fetched the file so long ago.
@@ -74,13 +51,13 @@ fn wall_clock() -> Duration {
 fn an_agent_enrols_and_is_content() {
     let site = signing("");
     let agent = agent(&site, "web01.example.com");
-    run(&agent, 0);
+    bootstrap(&agent, 0);
     let verified = agent.verify().unwrap();
     assert!(verified.success(), "{verified}");
     assert_eq!(fs::read(agent.ca_bundle()).unwrap(), site.puppet_ca());
     // Renewal is due only in years, so the next run asks for nothing.
     let certificate = fs::read(agent.certificate()).unwrap();
-    run(&agent, 0);
+    bootstrap(&agent, 0);
     assert_eq!(fs::read(agent.certificate()).unwrap(), certificate);
 }
 
@@ -88,7 +65,7 @@ fn an_agent_enrols_and_is_content() {
 fn an_agent_waits_for_a_person() {
     let site = Site::start(&[]);
     let agent = agent(&site, "web02.example.com");
-    says(&run(&agent, 1), "has not been signed yet");
+    says(&bootstrap(&agent, 1), "has not been signed yet");
     let admin = Administrator::of(Release::Debian13, &site);
     admin.expect(
         "sign",
@@ -96,17 +73,17 @@ fn an_agent_waits_for_a_person() {
         0,
         "Successfully signed",
     );
-    run(&agent, 0);
+    bootstrap(&agent, 0);
 }
 
 #[test]
 fn an_agent_inside_its_renewal_window_renews() {
     let site = signing("auto_renewal: true");
     let mut agent = agent(&site, "web03.example.com");
-    run(&agent, 0);
+    bootstrap(&agent, 0);
     let first = fs::read(agent.certificate()).unwrap();
     agent.set("hostcert_renewal_interval", "10y");
-    says(&run(&agent, 0), "Renewed client certificate");
+    says(&bootstrap(&agent, 0), "Renewed client certificate");
     let second = fs::read(agent.certificate()).unwrap();
     assert_ne!(first, second);
     let verified = agent.verify().unwrap();
@@ -116,7 +93,7 @@ fn an_agent_inside_its_renewal_window_renews() {
     let revoke = ["ca", "revoke", "--certname", "web03.example.com"];
     let (code, said) = countersign(&site, &revoke);
     assert_eq!(code, Some(0), "{said}");
-    let refused = run(&agent, 0);
+    let refused = bootstrap(&agent, 0);
     says(&refused, "Unable to automatically renew certificate");
     assert_eq!(fs::read(agent.certificate()).unwrap(), second);
 }
@@ -126,11 +103,11 @@ fn an_agent_inside_its_renewal_window_renews() {
 fn where_renewal_is_off_an_agent_says_so_and_goes_on() {
     let site = signing("");
     let mut agent = agent(&site, "web04.example.com");
-    run(&agent, 0);
+    bootstrap(&agent, 0);
     let first = fs::read(agent.certificate()).unwrap();
     agent.set("hostcert_renewal_interval", "10y");
     says(
-        &run(&agent, 0),
+        &bootstrap(&agent, 0),
         "Info: Certificate autorenewal has not been enabled on the server.",
     );
     assert_eq!(fs::read(agent.certificate()).unwrap(), first);
@@ -141,8 +118,8 @@ fn an_agent_refreshes_what_it_knows_of_the_authority() {
     let site = signing("");
     let mut agent = agent(&site, "web05.example.com");
     let other = agent_in(&site, "other", "web06.example.com");
-    run(&other, 0);
-    run(&agent, 0);
+    bootstrap(&other, 0);
+    bootstrap(&agent, 0);
 
     // Its copies are younger than the server's files: nothing is sent.
     agent.set("ca_refresh_interval", "0s");
@@ -150,7 +127,7 @@ fn an_agent_refreshes_what_it_knows_of_the_authority() {
     for file in [agent.ca_bundle(), agent.crl()] {
         backdate(&file, Duration::from_secs(1));
     }
-    let current = run(&agent, 0);
+    let current = bootstrap(&agent, 0);
     says(&current, "CA certificate is unmodified");
     says(&current, "CRL is unmodified");
 
@@ -158,14 +135,14 @@ fn an_agent_refreshes_what_it_knows_of_the_authority() {
     let (code, said) = countersign(&site, &["ca", "revoke", "--certname", "web06.example.com"]);
     assert_eq!(code, Some(0), "{said}");
     backdate(&agent.crl(), Duration::from_secs(3600));
-    says(&run(&agent, 0), "Refreshed CRL");
+    says(&bootstrap(&agent, 0), "Refreshed CRL");
     let crl = fs::read_to_string(agent.crl()).unwrap();
     let served = String::from_utf8(site.read("issuers/puppet/ca_crl.pem")).unwrap();
     assert_eq!(crl.trim_end(), served.trim_end());
 
     // A copy from before the authority's file is replaced, and the list with it.
     backdate(&agent.ca_bundle(), Duration::from_secs(3600));
-    let stale = run(&agent, 0);
+    let stale = bootstrap(&agent, 0);
     says(&stale, "Refreshed CA certificate");
     says(&stale, "Refreshing CRL");
     assert_eq!(fs::read(agent.ca_bundle()).unwrap(), site.puppet_ca());
@@ -175,20 +152,20 @@ fn an_agent_refreshes_what_it_knows_of_the_authority() {
 fn an_agent_whose_certificate_is_on_the_list_stops() {
     let site = signing("");
     let mut agent = agent(&site, "web07.example.com");
-    run(&agent, 0);
+    bootstrap(&agent, 0);
     let admin = Administrator::of(Release::Debian13, &site);
     let name = ["--certname", "web07.example.com"];
     admin.expect("revoke", &name, 0, "has been revoked");
     agent.set("crl_refresh_interval", "1h");
     backdate(&agent.crl(), Duration::from_secs(7200));
-    says(&run(&agent, 1), "is revoked");
+    says(&bootstrap(&agent, 1), "is revoked");
 
     // Revoked, a new key does not help; clean, it does.
     let again = agent_in(&site, "again", "web07.example.com");
-    run(&again, 1);
+    bootstrap(&again, 1);
     admin.expect("clean", &name, 0, "Cleaned files related to");
     let anew = agent_in(&site, "anew", "web07.example.com");
-    run(&anew, 0);
+    bootstrap(&anew, 0);
 }
 
 #[test]
@@ -196,9 +173,9 @@ fn an_agent_with_an_ec_key_enrols_and_renews() {
     let site = signing("auto_renewal: true");
     let mut agent = agent(&site, "web08.example.com");
     agent.set("key_type", "ec");
-    run(&agent, 0);
+    bootstrap(&agent, 0);
     agent.set("hostcert_renewal_interval", "10y");
-    says(&run(&agent, 0), "Renewed client certificate");
+    says(&bootstrap(&agent, 0), "Renewed client certificate");
     let text = openssl_text(&agent.certificate());
     assert!(text.contains("ASN1 OID: prime256v1"), "{text}");
 }
@@ -213,7 +190,7 @@ fn requested_extensions_end_up_in_the_certificate() {
              custom_attributes:\n  challengePassword: secret\n",
         )
         .unwrap();
-    run(&agent, 0);
+    bootstrap(&agent, 0);
     let text = openssl_text(&agent.certificate());
     for (oid, value) in [
         ("1.3.6.1.4.1.34380.1.1.13", "database"),
@@ -235,7 +212,7 @@ fn alternative_names_are_signed_where_they_are_allowed() {
     let site = signing("allow_subject_alt_names: true");
     let mut allowed = agent(&site, "web10.example.com");
     allowed.set("dns_alt_names", names);
-    run(&allowed, 0);
+    bootstrap(&allowed, 0);
     let text = openssl_text(&allowed.certificate());
     for name in [
         "DNS:web10.example.com",
@@ -248,14 +225,14 @@ fn alternative_names_are_signed_where_they_are_allowed() {
     let site = signing("");
     let mut refused = agent(&site, "web10.example.com");
     refused.set("dns_alt_names", names);
-    run(&refused, 1);
+    bootstrap(&refused, 1);
     Administrator::of(Release::Debian13, &site).expect(
         "sign",
         &["--certname", "web10.example.com"],
         1,
         "web10.example.com",
     );
-    run(&refused, 1);
+    bootstrap(&refused, 1);
 }
 
 #[test]
@@ -266,7 +243,7 @@ fn the_newer_command_lists_signs_revokes_and_cleans() {
     // It asks for the service's version first, then signs in bulk.
     admin.expect("sign", &["--all"], 24, "No waiting certificate requests");
     for name in ["web01", "web02", "web03", "web04"] {
-        assert_eq!(ask(&site, name), 200);
+        assert_eq!(site.ask(name).status, 200);
     }
     admin.expect("list", &[], 0, "Requested Certificates:");
     let two = ["--certname", "web01,nobody"];
@@ -286,10 +263,10 @@ fn the_newer_command_lists_signs_revokes_and_cleans() {
     admin.expect("list", &["--all"], 0, "Revoked Certificates:");
     let nobody = ["--certname", "nobody"];
     admin.expect("revoke", &nobody, 1, "Could not find certificate");
-    assert_eq!(ask(&site, "web01"), 400, "a revoked name is taken");
+    assert_eq!(site.ask("web01").status, 400, "a revoked name is taken");
     let two = ["--certname", "web01,web03"];
     admin.expect("clean", &two, 0, "Cleaned files related to web03");
-    assert_eq!(ask(&site, "web01"), 200, "a clean one is free");
+    assert_eq!(site.ask("web01").status, 200, "a clean one is free");
     admin.expect("clean", &nobody, 1, "Could not find files to clean");
 }
 

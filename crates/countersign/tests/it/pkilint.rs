@@ -11,7 +11,7 @@ use countersign_testkit::deadline::run_with_deadline;
 use countersign_testkit::keys;
 use serde_json::Value;
 
-use crate::site::{JSON, REQUESTS, Site, TEXT, approved, kubernetes_request};
+use crate::site::{JSON, REQUESTS, Site, approved, kubernetes_request, put_request};
 
 /// What pkilint objects to and a site has asked for: a name without a dot, which no public authority would put into a
 /// certificate, and which Puppet's and Kubernetes' own names are.
@@ -21,13 +21,11 @@ const EXCEPTIONS: [&str; 1] = ["pkix.invalid_domain_name_syntax"];
 fn certificates_and_crls_have_no_errors() {
     for key in ["p256", "rsa2048"] {
         let folder = tempfile::tempdir().unwrap();
-        let config = folder.path().join("countersign.yaml");
         let text = format!(
             "issuers: {{puppet: {{key: {key}}}, kubernetes: {{key: {key}}}}}\n\
              puppet: {{autosign: \"true\", auto_renewal: true, allow_subject_alt_names: true}}\n"
         );
-        std::fs::write(&config, text).unwrap();
-        let site = Site::start(&["--config", config.to_str().unwrap()]);
+        let site = Site::configured(&text, &[]);
 
         let role = Oid::parse("1.3.6.1.4.1.34380.1.1.13").unwrap();
         for (name, request) in [
@@ -41,15 +39,9 @@ fn certificates_and_crls_have_no_errors() {
             ),
         ] {
             for key in [keys::p256_a(), keys::rsa2048_a()] {
-                let path = format!("/puppet-ca/v1/certificate_request/{name}");
-                let body = request.sign_pem(key);
-                let site_answer = site
-                    .anonymous()
-                    .call("PUT", &path, &[TEXT], body.as_bytes())
-                    .unwrap();
-                assert_eq!(site_answer.status, 200, "{}", site_answer.text());
-                let path = format!("/puppet-ca/v1/certificate/{name}");
-                let certificate = site.anonymous().call("GET", &path, &[], b"").unwrap();
+                let answer = put_request(&site.anonymous(), name, &request.sign_pem(key));
+                assert_eq!(answer.status, 200, "{}", answer.text());
+                let certificate = site.certificate(name);
                 lint(folder.path(), CERTIFICATE, &certificate.body);
                 clean(&site, name);
             }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use countersign_testkit::agent::PuppetAgent;
 use countersign_testkit::counterparts::Counterpart;
-use countersign_testkit::deadline::run_with_deadline;
+use countersign_testkit::deadline::{Finished, run_with_deadline};
 
-use crate::site::{COUNTERSIGN, Site};
+use crate::site::{COUNTERSIGN, Site, install};
 
 pub(crate) fn agent(site: &Site, name: &str) -> PuppetAgent {
     PuppetAgent::new(&site.folder(name), "localhost", site.puppet().port(), name).unwrap()
@@ -24,22 +24,46 @@ pub(crate) fn countersign(site: &Site, arguments: &[&str]) -> (Option<i32>, Stri
     )
 }
 
-/// `openssl verify` with every check of revocation: the chain a stranger would build.
-fn openssl_verify(site: &Site, certificate: &Path) -> (bool, String) {
-    let bundle = site.folder("openssl").join("bundle.pem");
-    let mut text = site.puppet_ca();
-    text.extend(site.read("issuers/puppet/ca_crl.pem"));
-    std::fs::write(&bundle, text).unwrap();
+/// `puppet ssl bootstrap` with what it logs at info.
+#[track_caller]
+pub(crate) fn bootstrap(agent: &PuppetAgent, code: i32) -> Finished {
+    let arguments = ["--waitforcert", "0", "--verbose"];
+    let finished = agent.ssl("bootstrap", &arguments).unwrap();
+    assert_eq!(finished.code, Some(code), "{finished}");
+    finished
+}
+
+/// `openssl verify` with every check of revocation, and nothing but the certificates and lists of `bundle`.
+pub(crate) fn openssl_verify(site: &Site, bundle: &[u8], certificate: &Path) -> (bool, String) {
+    let file = site.folder("openssl").join("bundle.pem");
+    std::fs::write(&file, bundle).unwrap();
     let mut command = Command::new(Counterpart::Openssl.find().unwrap());
     command
         .args(["verify", "-x509_strict", "-crl_check_all", "-CAfile"])
-        .arg(&bundle)
+        .arg(&file)
         .arg(certificate);
     let finished = run_with_deadline(command, Duration::from_secs(30)).unwrap();
     (
         finished.code == Some(0),
         format!("{}{}", finished.stdout, finished.stderr),
     )
+}
+
+/// A certificate as `openssl x509` shows it.
+#[track_caller]
+pub(crate) fn openssl_text(certificate: &Path) -> String {
+    let mut command = Command::new(Counterpart::Openssl.find().unwrap());
+    command
+        .args(["x509", "-noout", "-text", "-in"])
+        .arg(certificate);
+    let finished = run_with_deadline(command, Duration::from_secs(30)).unwrap();
+    assert!(finished.success(), "{finished}");
+    finished.stdout
+}
+
+/// What a stranger would build a chain from: the files of the authority.
+fn published(site: &Site) -> Vec<u8> {
+    [site.puppet_ca(), site.read("issuers/puppet/ca_crl.pem")].concat()
 }
 
 #[test]
@@ -50,7 +74,7 @@ fn an_agent_enrols_with_autosigning() {
     assert_eq!(finished.code, Some(0), "{finished:?}");
     let verified = agent.verify().unwrap();
     assert_eq!(verified.code, Some(0), "{verified:?}");
-    let (good, said) = openssl_verify(&site, &agent.certificate());
+    let (good, said) = openssl_verify(&site, &published(&site), &agent.certificate());
     assert!(good, "{said}");
     // The CA bundle arrives byte for byte: agents may pin its fingerprint.
     assert_eq!(std::fs::read(agent.ca_bundle()).unwrap(), site.puppet_ca());
@@ -104,8 +128,6 @@ fn autosign_false_stays_off_even_if_the_file_appears() {
 /// A policy as sites write them: it looks for a password in the request itself.
 #[test]
 fn a_policy_executable_decides_by_what_the_request_carries() {
-    use std::os::unix::fs::PermissionsExt as _;
-
     let folder = tempfile::tempdir().unwrap();
     let policy = folder.path().join("policy");
     let openssl = Counterpart::Openssl.find().unwrap();
@@ -113,8 +135,7 @@ fn a_policy_executable_decides_by_what_the_request_carries() {
         "#!/bin/sh\n{} req -noout -text | grep -q 'challengePassword *:let-me-in'\n",
         openssl.display()
     );
-    std::fs::write(&policy, script).unwrap();
-    std::fs::set_permissions(&policy, std::fs::Permissions::from_mode(0o755)).unwrap();
+    install(&policy, &script, 0o755);
     let site = Site::start(&["--autosign", policy.to_str().unwrap()]);
 
     let knows = agent(&site, "web06.example.com");
@@ -142,12 +163,7 @@ fn revoked_stays_out() {
     // Its certificate no longer opens a connection...
     let certificate = std::fs::read(agent.certificate()).unwrap();
     let key = pkcs8(&agent.private_key());
-    let revoked = countersign_testkit::https::HttpsClient::new(
-        site.puppet(),
-        &site.puppet_ca(),
-        Some((&certificate, &key)),
-    )
-    .unwrap();
+    let revoked = site.holder(&certificate, &key);
     let refused = revoked.call("GET", "/puppet-ca/v1/certificate/ca", &[], b"");
     assert!(
         refused.is_err(),
@@ -155,7 +171,7 @@ fn revoked_stays_out() {
     );
 
     // ...a stranger finds it on the CRL...
-    let (good, said) = openssl_verify(&site, &agent.certificate());
+    let (good, said) = openssl_verify(&site, &published(&site), &agent.certificate());
     assert!(!good && said.contains("revoked"), "{said}");
 
     // ...and the agent itself, with the new CRL, refuses its certificate and gets no other.

@@ -3,7 +3,7 @@
 use countersign_testkit::counterparts::Release;
 use countersign_testkit::puppetserver_ca::PuppetserverCa;
 
-use crate::site::{Site, TEXT, puppet_request};
+use crate::site::Site;
 
 /// The command on the authority's own machine, as its administrator has it.
 pub(crate) struct Administrator(PuppetserverCa);
@@ -36,21 +36,13 @@ impl Administrator {
     }
 }
 
-pub(crate) fn ask(site: &Site, name: &str) -> u16 {
-    let path = format!("/puppet-ca/v1/certificate_request/{name}");
-    site.anonymous()
-        .call("PUT", &path, &[TEXT], puppet_request(name).as_bytes())
-        .unwrap()
-        .status
-}
-
 #[test]
 fn list_sign_revoke_and_clean_work_as_against_puppet_server() {
     let site = Site::start(&[]);
     let admin = Administrator::of(Release::Debian12, &site);
     admin.expect("list", &[], 0, "No certificates to list");
     for name in ["web01", "web02", "web03"] {
-        assert_eq!(ask(&site, name), 200);
+        assert_eq!(site.ask(name).status, 200);
     }
     admin.expect("list", &[], 0, "Requested Certificates:");
     admin.expect(
@@ -88,14 +80,14 @@ fn list_sign_revoke_and_clean_work_as_against_puppet_server() {
         1,
         "Could not find certificate for nobody",
     );
-    assert_eq!(ask(&site, "web01"), 400, "a revoked name is taken");
+    assert_eq!(site.ask("web01").status, 400, "a revoked name is taken");
     admin.expect(
         "clean",
         &["--certname", "web01,web02"],
         0,
         "Cleaned files related to web02",
     );
-    assert_eq!(ask(&site, "web01"), 200, "a clean one is free");
+    assert_eq!(site.ask("web01").status, 200, "a clean one is free");
     admin.expect(
         "clean",
         &["--certname", "nobody"],

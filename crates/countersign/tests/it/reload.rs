@@ -7,7 +7,7 @@ use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::https::HttpsClient;
 use countersign_testkit::keys;
 
-use crate::site::{Site, TEXT, puppet_request};
+use crate::site::{Site, puppet_request, put_request};
 
 /// A server with a configuration file that changes.
 struct Reloading {
@@ -44,18 +44,11 @@ impl Reloading {
     }
 
     fn put(&self, name: &str, request: &str) -> u16 {
-        let path = format!("/puppet-ca/v1/certificate_request/{name}");
-        let call = self
-            .site
-            .anonymous()
-            .call("PUT", &path, &[TEXT], request.as_bytes());
-        call.unwrap().status
+        put_request(&self.site.anonymous(), name, request).status
     }
 
     fn is_signed(&self, name: &str) -> bool {
-        let path = format!("/puppet-ca/v1/certificate/{name}");
-        let answer = self.site.anonymous().call("GET", &path, &[], b"").unwrap();
-        answer.status == 200
+        self.site.certificate(name).status == 200
     }
 }
 

@@ -1,12 +1,14 @@
 //! A running authority and its users, for the end-to-end tests.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use countersign_pki::{Certificate, Crl, pem};
 use countersign_testkit::csr::CsrBuilder;
-use countersign_testkit::https::HttpsClient;
+use countersign_testkit::https::{Answer, HttpsClient};
 use countersign_testkit::keys::{self, Key};
 use countersign_testkit::kubectl::Kubectl;
 use countersign_testkit::server_process::ServerProcess;
@@ -28,6 +30,23 @@ impl Site {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("data");
         let server = serve(&data, arguments);
+        Self {
+            folder,
+            data,
+            server,
+        }
+    }
+
+    /// A fresh authority with a configuration file.
+    pub(crate) fn configured(config: &str, arguments: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (data, file) = (
+            folder.path().join("data"),
+            folder.path().join("countersign.yaml"),
+        );
+        std::fs::write(&file, config).unwrap();
+        let flags = ["--config", file.to_str().unwrap()];
+        let server = serve(&data, &[&flags, arguments].concat());
         Self {
             folder,
             data,
@@ -114,7 +133,37 @@ impl Site {
     /// The administrator at the Puppet door.
     pub(crate) fn admin(&self) -> HttpsClient {
         let (certificate, key) = self.admin_pair();
-        HttpsClient::new(self.puppet(), &self.puppet_ca(), Some((&certificate, &key))).unwrap()
+        self.holder(&certificate, &key)
+    }
+
+    /// Somebody with a certificate at the Puppet door.
+    pub(crate) fn holder(&self, certificate: &[u8], key: &[u8]) -> HttpsClient {
+        HttpsClient::new(self.puppet(), &self.puppet_ca(), Some((certificate, key))).unwrap()
+    }
+
+    /// Sends the usual request for a name, as an agent would.
+    pub(crate) fn ask(&self, name: &str) -> Answer {
+        put_request(&self.anonymous(), name, &puppet_request(name))
+    }
+
+    /// What an agent gets that asks for its certificate.
+    pub(crate) fn certificate(&self, name: &str) -> Answer {
+        get_certificate(&self.anonymous(), name)
+    }
+
+    /// The administrator wants a name `signed` or `revoked`.
+    pub(crate) fn put_state(&self, name: &str, state: &str) -> Answer {
+        let path = format!("{PUPPET}/certificate_status/{name}");
+        let body = json!({"desired_state": state}).to_string();
+        self.admin()
+            .call("PUT", &path, &[JSON], body.as_bytes())
+            .unwrap()
+    }
+
+    #[track_caller]
+    pub(crate) fn revoke(&self, name: &str) {
+        let answer = self.put_state(name, "revoked");
+        assert_eq!(answer.status, 204, "{name}: {}", answer.text());
     }
 
     pub(crate) fn admin_pair(&self) -> (Vec<u8>, Vec<u8>) {
@@ -195,6 +244,49 @@ pub(crate) fn puppet_request_with(name: &str, key: &Key) -> String {
     CsrBuilder::new(name).sign_pem(key)
 }
 
+pub(crate) fn put_request(client: &HttpsClient, name: &str, request: &str) -> Answer {
+    let path = format!("{PUPPET}/certificate_request/{name}");
+    client
+        .call("PUT", &path, &[TEXT], request.as_bytes())
+        .unwrap()
+}
+
+pub(crate) fn get_certificate(client: &HttpsClient, name: &str) -> Answer {
+    let path = format!("{PUPPET}/certificate/{name}");
+    client.call("GET", &path, &[], b"").unwrap()
+}
+
+/// The first list that is served: the authority's own.
+pub(crate) fn get_crl(client: &HttpsClient) -> Crl {
+    let path = format!("{PUPPET}/certificate_revocation_list/ca");
+    let answer = client.call("GET", &path, &[], b"").unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    read_crl(&answer.body)
+}
+
+/// The first certificate of a PEM text.
+pub(crate) fn read_certificate(text: impl AsRef<[u8]>) -> Certificate {
+    Certificate::parse(&first_block(text.as_ref())).unwrap()
+}
+
+/// The first CRL of a PEM text.
+pub(crate) fn read_crl(text: impl AsRef<[u8]>) -> Crl {
+    Crl::parse(&first_block(text.as_ref())).unwrap()
+}
+
+fn first_block(text: &[u8]) -> Vec<u8> {
+    let block = pem::decode_first(text, &pem::PemLimits::BUNDLE);
+    block.unwrap().expect("a PEM block").der
+}
+
+/// Replaces a file whole, as an editor does.
+pub(crate) fn install(path: &Path, text: &str, mode: u32) {
+    let next = path.with_extension("next");
+    std::fs::write(&next, text).unwrap();
+    std::fs::set_permissions(&next, std::fs::Permissions::from_mode(mode)).unwrap();
+    std::fs::rename(&next, path).unwrap();
+}
+
 /// A CertificateSigningRequest for `kubernetes.io/kube-apiserver-client`.
 pub(crate) fn kubernetes_request(name: &str) -> Value {
     kubernetes_request_for(name, "kubernetes.io/kube-apiserver-client", keys::p256_b())
@@ -224,6 +316,7 @@ pub(crate) fn approved(mut object: Value) -> Value {
     object
 }
 
+pub(crate) const PUPPET: &str = "/puppet-ca/v1";
 pub(crate) const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 pub(crate) const JSON: (&str, &str) = ("Content-Type", "application/json");
 pub(crate) const TEXT: (&str, &str) = ("Content-Type", "text/plain");

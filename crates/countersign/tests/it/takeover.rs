@@ -3,21 +3,21 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
 
-use countersign_pki::{Certificate, Crl, pem};
+use countersign_pki::pem;
 use countersign_testkit::agent::PuppetAgent;
 use countersign_testkit::counterparts::Release;
-use countersign_testkit::deadline::{Finished, run_with_deadline};
 use countersign_testkit::https::HttpsClient;
 use countersign_testkit::puppet_server::{PuppetServer, PuppetServerSettings};
 use countersign_testkit::puppetserver_ca::PuppetserverCa;
 use countersign_testkit::server_process::ServerProcess;
 use serde_json::Value;
 
-use crate::puppet_agent::countersign;
-use crate::site::{COUNTERSIGN, Site, TEXT, puppet_request};
+use crate::cadir_takeover::expect;
+use crate::puppet_agent::{bootstrap, countersign};
+use crate::site::{
+    COUNTERSIGN, Site, get_certificate, get_crl, puppet_request, put_request, read_certificate,
+};
 
 /// One machine of the fleet, whatever authority it talks to.
 fn agent(release: Release, folder: &Path, port: u16, name: &str) -> PuppetAgent {
@@ -27,27 +27,9 @@ fn agent(release: Release, folder: &Path, port: u16, name: &str) -> PuppetAgent 
 }
 
 #[track_caller]
-fn bootstrap(agent: &PuppetAgent, code: i32) -> Finished {
-    let arguments = ["--waitforcert", "0", "--verbose"];
-    let finished = agent.ssl("bootstrap", &arguments).unwrap();
-    assert_eq!(finished.code, Some(code), "{finished}");
-    finished
-}
-
-#[track_caller]
 fn verify(agent: &PuppetAgent) {
     let finished = agent.verify().unwrap();
     assert!(finished.success(), "{finished}");
-}
-
-#[track_caller]
-fn takeover(verb: &str, cadir: &Path, data: &Path) -> Finished {
-    let mut command = Command::new(COUNTERSIGN);
-    command.args(["ca", verb, "--cadir"]).arg(cadir);
-    command.arg("--data").arg(data);
-    let finished = run_with_deadline(command, Duration::from_secs(120)).unwrap();
-    assert!(finished.success(), "{finished}");
-    finished
 }
 
 /// State, serial and fingerprint of every name that `client` is shown.
@@ -71,31 +53,15 @@ fn listing(client: &HttpsClient) -> BTreeMap<String, String> {
 }
 
 fn serial(certificate: &Path) -> u64 {
-    let text = fs::read(certificate).unwrap();
-    let block = pem::decode_first(&text, &pem::PemLimits::BUNDLE)
-        .unwrap()
-        .unwrap();
-    Certificate::parse(&block.der)
-        .unwrap()
-        .serial()
-        .to_u64()
-        .unwrap()
-}
-
-fn own_list(client: &HttpsClient) -> Crl {
-    let path = "/puppet-ca/v1/certificate_revocation_list/ca";
-    let text = client.call("GET", path, &[], &[]).unwrap().body;
-    let block = pem::decode_first(&text, &pem::PemLimits::BUNDLE)
-        .unwrap()
-        .unwrap();
-    Crl::parse(&block.der).unwrap()
+    let certificate = read_certificate(fs::read(certificate).unwrap());
+    certificate.serial().to_u64().unwrap()
 }
 
 /// A client with an agent's certificate.
 fn as_agent(site: &Site, agent: &PuppetAgent) -> HttpsClient {
     let certificate = fs::read(agent.certificate()).unwrap();
     let key = fs::read(agent.private_key()).unwrap();
-    HttpsClient::new(site.puppet(), &site.puppet_ca(), Some((&certificate, &key))).unwrap()
+    site.holder(&certificate, &key)
 }
 
 fn start(data: &Path, folder: &Path, port: u16) -> Site {
@@ -157,7 +123,7 @@ fn a_site_switches_and_switches_back() {
         assert!(finished.success(), "{finished}");
     }
     let listed = listing(&before.admin().unwrap());
-    let number = own_list(&before.anonymous().unwrap()).number().unwrap();
+    let number = get_crl(&before.anonymous().unwrap()).number().unwrap();
     let chain = before.ca_bundle().unwrap();
     let admin_pair = before.admin_pair().unwrap();
     let next = fs::read_to_string(settings.cadir.join("serial")).unwrap();
@@ -166,7 +132,7 @@ fn a_site_switches_and_switches_back() {
 
     // Countersign at the same address.
     let data = folder.join("data");
-    let said = takeover("import", &settings.cadir, &data);
+    let said = expect("import", &settings.cadir, &data);
     assert!(said.stdout.contains("problems:           none"), "{said}");
     let mut site = start(&data, folder, port);
     assert_eq!(site.puppet_ca(), chain);
@@ -207,7 +173,7 @@ fn a_site_switches_and_switches_back() {
 
     let (code, said) = countersign(&site, &["ca", "revoke", "--certname", "web01"]);
     assert_eq!(code, Some(0), "{said}");
-    let list = own_list(&site.anonymous());
+    let list = get_crl(&site.anonymous());
     assert!(list.number().unwrap() > number);
     assert_eq!(
         list.entries().len(),
@@ -237,17 +203,14 @@ fn a_site_switches_and_switches_back() {
         cadir: folder.join("back"),
         ..settings
     };
-    takeover("export", &back.cadir, &data);
+    expect("export", &back.cadir, &data);
     let next = fs::read_to_string(back.cadir.join("serial")).unwrap();
     let next = u64::from_str_radix(&next, 16).unwrap();
     let server = PuppetServer::start(folder, back).unwrap();
     let admin = server.admin().unwrap();
     assert_eq!(listing(&admin), listed, "{server}");
-    assert!(own_list(&admin).number().unwrap() >= number);
-    let path = "/puppet-ca/v1/certificate_request/web09";
-    let asked = admin
-        .call("PUT", path, &[TEXT], puppet_request("web09").as_bytes())
-        .unwrap();
+    assert!(get_crl(&admin).number().unwrap() >= number);
+    let asked = put_request(&admin, "web09", &puppet_request("web09"));
     assert_eq!(asked.status, 200, "{}", asked.text());
     let signed = server
         .command()
@@ -255,9 +218,7 @@ fn a_site_switches_and_switches_back() {
         .run("sign", &["--certname", "web09"])
         .unwrap();
     assert!(signed.success(), "{signed}");
-    let answer = admin
-        .call("GET", "/puppet-ca/v1/certificate/web09", &[], &[])
-        .unwrap();
+    let answer = get_certificate(&admin, "web09");
     let file = folder.join("web09.pem");
     fs::write(&file, answer.body).unwrap();
     assert_eq!(serial(&file), next);
@@ -279,7 +240,7 @@ fn a_fresh_authority_of_puppetserver_ca_setup_is_taken_over() {
     let made = command.run("setup", &[]).unwrap();
     assert!(made.success(), "{made}");
     let (cadir, data): (PathBuf, PathBuf) = (folder.join("ca"), folder.join("data"));
-    let said = takeover("import", &cadir, &data);
+    let said = expect("import", &cadir, &data);
     for line in [
         "certificates:       1",
         "next serial:        0002",
@@ -289,7 +250,7 @@ fn a_fresh_authority_of_puppetserver_ca_setup_is_taken_over() {
     }
     // Written back, it is what it was: both CRLs, both certificates.
     let back = folder.join("back");
-    takeover("export", &back, &data);
+    expect("export", &back, &data);
     for name in [
         "ca_crt.pem",
         "ca_crl.pem",

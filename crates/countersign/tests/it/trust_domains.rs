@@ -11,36 +11,18 @@ use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::{AlertDescription, ClientConfig, ClientConnection, Error, RootCertStore};
 
-use crate::site::{
-    JSON, REQUESTS, Site, TEXT, approved, kubernetes_request, kubernetes_request_for,
-    puppet_request,
-};
+use crate::site::{JSON, REQUESTS, Site, approved, kubernetes_request, kubernetes_request_for};
 
 #[test]
 fn trust_domains_do_not_mix() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = folder.path().join("countersign.yaml");
-    std::fs::write(
-        &config,
+    let site = Site::configured(
         "signers:\n  - name: example.com/vpn\n    usages: [digital signature, client auth]\n",
-    )
-    .unwrap();
-    let site = Site::start(&["--autosign", "true", "--config", config.to_str().unwrap()]);
+        &["--autosign", "true"],
+    );
 
     // An agent of the Puppet fleet, a user of the Kubernetes door, and a client of a third signer.
-    let puppet = site.anonymous();
-    let path = "/puppet-ca/v1/certificate_request/web01";
-    assert_eq!(
-        puppet
-            .call("PUT", path, &[TEXT], puppet_request("web01").as_bytes())
-            .unwrap()
-            .status,
-        200
-    );
-    let agent = puppet
-        .call("GET", "/puppet-ca/v1/certificate/web01", &[], b"")
-        .unwrap()
-        .body;
+    assert_eq!(site.ask("web01").status, 200);
+    let agent = site.certificate("web01").body;
     let user = kubernetes_certificate(&site, kubernetes_request("jane"));
     let vpn = kubernetes_certificate(
         &site,

@@ -3,8 +3,10 @@
 //! The complaints are those of `puppetserver ca import`, which lets OpenSSL verify; its numbers and sentences are kept.
 
 use std::fs;
+use std::iter;
 use std::path::Path;
 
+use countersign_authority::Chain;
 use countersign_keys::ForeignKey;
 use countersign_pki::{Certificate, Crl, KeyUsage, UnixTime, pem};
 
@@ -13,8 +15,7 @@ use super::refusal::Refusal;
 /// A CA that can be taken over.
 pub(super) struct Bundle {
     pub(super) key: ForeignKey,
-    /// The signing certificate, then those above it, the root last.
-    pub(super) chain: Vec<Certificate>,
+    pub(super) chain: Chain,
     /// Every certificate that was given, the signing one first.
     pub(super) pem: String,
     /// The signing CA's own CRL, if there was one.
@@ -55,17 +56,18 @@ impl Bundle {
             return Err(Refusal::Errors(errors));
         };
         let signing = certificates.remove(signing);
-        certificates.insert(0, signing);
-        let pem = certificates.iter().map(Certificate::to_pem).collect();
+        let pem = iter::once(&signing).chain(&certificates);
+        let pem = pem.map(Certificate::to_pem).collect();
         let invalid = |fault: Invalid| {
             Refusal::Errors(vec![
                 "Leaf certificate could not be validated".to_owned(),
                 format!("Validating cert store returned: {} - {}", fault.0, fault.1),
             ])
         };
-        let chain = chain(&certificates).map_err(invalid)?;
-        let (own_crl, ancestor_crls) = revocation(&chain, &crls, now).map_err(invalid)?;
-        signatures(&chain, now).map_err(invalid)?;
+        let chain = chain(signing, certificates).map_err(invalid)?;
+        let all: Vec<&Certificate> = chain.iter().collect();
+        let (own_crl, ancestor_crls) = revocation(&all, &crls, now).map_err(invalid)?;
+        signatures(&all, now).map_err(invalid)?;
         Ok(Self {
             key,
             chain,
@@ -120,25 +122,20 @@ fn entries<T>(
 /// OpenSSL's number and sentence (x509_vfy.h).
 struct Invalid(u8, &'static str);
 
-/// From the first certificate to a root.
-fn chain(certificates: &[Certificate]) -> Result<Vec<Certificate>, Invalid> {
-    let mut chain: Vec<Certificate> = certificates.iter().take(1).cloned().collect();
-    while let Some(last) = chain.last().filter(|last| !last.is_self_issued()) {
-        let above = certificates
-            .iter()
-            .find(|one| issued(one, last) && !chain.contains(one));
-        match above {
-            Some(above) => chain.push(above.clone()),
-            None if chain.len() == 1 => {
-                return Err(Invalid(20, "unable to get local issuer certificate"));
-            }
-            None => return Err(Invalid(2, "unable to get issuer certificate")),
-        }
-    }
-    if chain.iter().all(Certificate::is_ca) {
-        Ok(chain)
-    } else {
+/// From the signing certificate to a root: by names, as OpenSSL goes; signatures come last.
+fn chain(signing: Certificate, others: Vec<Certificate>) -> Result<Chain, Invalid> {
+    let above = |last: &Certificate, others: &[Certificate]| {
+        others.iter().position(|one| issued(one, last))
+    };
+    let way = Chain::climb(signing, others, Certificate::is_self_issued, above);
+    if way.reaches_root && way.chain.iter().all(Certificate::is_ca) {
+        Ok(way.chain)
+    } else if way.reaches_root {
         Err(Invalid(79, "invalid CA certificate"))
+    } else if way.chain.ancestors.is_empty() {
+        Err(Invalid(20, "unable to get local issuer certificate"))
+    } else {
+        Err(Invalid(2, "unable to get issuer certificate"))
     }
 }
 
@@ -152,15 +149,17 @@ fn issued(above: &Certificate, below: &Certificate) -> bool {
 
 /// No certificate of the chain is on the CRL of the one above it, and there is such a CRL.
 fn revocation(
-    chain: &[Certificate],
+    chain: &[&Certificate],
     crls: &[Crl],
     now: UnixTime,
 ) -> Result<(Option<Crl>, Vec<Crl>), Invalid> {
     let mut own = None;
     let mut ancestors = Vec::new();
-    for (index, signer) in chain.iter().enumerate() {
+    for (index, signer) in chain.iter().copied().enumerate() {
         // Those that this one has signed: the one below, and itself if it is the root.
-        let below = index.checked_sub(1).and_then(|below| chain.get(below));
+        let below = index
+            .checked_sub(1)
+            .and_then(|below| chain.get(below).copied());
         let subjects = below
             .into_iter()
             .chain(signer.is_self_issued().then_some(signer));
@@ -209,7 +208,7 @@ fn crl_of<'a>(signer: &Certificate, crls: &'a [Crl]) -> Option<&'a Crl> {
         .or_else(|| crls.iter().find(claimed))
 }
 
-fn signatures(chain: &[Certificate], now: UnixTime) -> Result<(), Invalid> {
+fn signatures(chain: &[&Certificate], now: UnixTime) -> Result<(), Invalid> {
     let above = chain.iter().skip(1).chain(chain.last());
     let pairs: Vec<_> = chain.iter().zip(above).collect();
     for (certificate, signer) in pairs.into_iter().rev() {

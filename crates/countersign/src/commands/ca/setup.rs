@@ -11,7 +11,7 @@ use countersign_keys::{
     FileKeys, KeySpec, RootCertificate, SystemEntropy, create_empty_crl, create_intermediate,
     create_issuer,
 };
-use countersign_pki::{Certificate, Serial, ext, pem};
+use countersign_pki::{Certificate, Crl, Serial, pem};
 use countersign_policy::Requester;
 
 use super::OK;
@@ -180,12 +180,7 @@ impl Hierarchy {
         .await?;
         // Nobody makes it anew: the root's key may be taken away.
         let crl = create_empty_crl(&keys, (&root_id, &root), facts.not_before, facts.not_after);
-        let root_crl = AncestorCrl {
-            key_id: ext::key_id(root.spki_der())?,
-            number: Vec::new(),
-            position: 0,
-            der: crl.await?,
-        };
+        let root_crl = AncestorCrl::new(&root, 0, &Crl::parse(&crl.await?)?)?;
         Ok(Self {
             chain: format!("{ca_pem}{root_pem}"),
             root_crl,

@@ -8,21 +8,21 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, ensure};
 use countersign_authority::store::{Change, Write};
 use countersign_authority::{
-    AuditEntry, Authority, AuthorityConfig, Clock as _, CrlRecord, CrlScope, Entropy as _, Issuer,
-    IssuerId, KeyStore as _, LedgerEntry, Limits, RequestId, Revision, Store, Submission,
-    SubmitFault, SystemClock,
+    Authority, AuthorityConfig, CrlScope, Issuer, IssuerId, KeyStore as _, LedgerEntry, Limits,
+    Revision, Store, Submission, SubmitFault, SystemClock,
 };
 use countersign_keys::{CopyFor, FileKeys, SystemEntropy};
-use countersign_pki::{CheckedCsr, Crl, CsrLimits, Fingerprint, UnixTime, fingerprint_sha256, oid};
-use countersign_policy::{Deciding, Effect, Explanation, Policy, Requester, SignerName, Wishes};
+use countersign_pki::{CheckedCsr, Crl, CsrLimits};
+use countersign_policy::{Policy, Requester, SignerName, Wishes};
 use countersign_server::puppet::{Certname, PuppetDoor};
 use countersign_store::SqliteStore;
 use futures_util::StreamExt as _;
 
-use crate::cadir::{CERTIFICATES, Holding, INFRA_INVENTORY, KEY, Problems, Source, read_bounded};
+use super::adoption::Adoption;
+use crate::cadir::{CERTIFICATES, INFRA_INVENTORY, KEY, Problems, Source, read_bounded};
 use crate::config::Config;
 use crate::data_folder::{DataFolder, Secrecy, create_folder, write};
 use crate::output::{self, Facts, complain};
@@ -37,7 +37,8 @@ pub(super) async fn run(cadir: &Path, folder: &DataFolder) -> Result<u8> {
     let marker = folder.import_marker();
     write(&marker, MARKER.as_bytes(), Secrecy::Public)?;
 
-    let import = Import::new(&source)?;
+    let reason = format!("taken over from {}", source.folder().display());
+    let import = Adoption::new(reason)?;
     let mut tally = import.write_ledger(&source, &*store).await?;
     import.write_state(&source, &*store, &tally).await?;
     write_files(&source, folder, &import.issuer)?;
@@ -91,41 +92,7 @@ fn remove_if_there(removed: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// What all records of one import have in common.
-struct Import {
-    issuer: IssuerId,
-    agent: SignerName,
-    administrator: SignerName,
-    at: UnixTime,
-    explanation: Explanation,
-    random: [u8; 6],
-}
-
-impl Import {
-    fn new(source: &Source) -> Result<Self> {
-        let at = SystemClock.now();
-        let mut random = [0; 6];
-        SystemEntropy.fill(&mut random)?;
-        Ok(Self {
-            issuer: IssuerId::parse(signers::PUPPET_ISSUER)?,
-            agent: SignerName::parse(signers::PUPPET_AGENT)?,
-            administrator: SignerName::parse(signers::PUPPET_ADMIN)?,
-            at,
-            // No certificate without a decision: this one is the decision to go on with what another authority did.
-            explanation: Explanation {
-                effect: Effect::Approve,
-                by: Some(Deciding::Person {
-                    actor: Requester::authority(),
-                    reason: format!("taken over from {}", source.folder().display()),
-                }),
-                at,
-                generation: 0,
-                steps: Vec::new(),
-            },
-            random,
-        })
-    }
-
+impl Adoption {
     async fn write_ledger(&self, source: &Source, store: &dyn Store) -> Result<Tally> {
         let mut tally = Tally::default();
         let all = &source.holdings.all;
@@ -150,51 +117,21 @@ impl Import {
         Ok(tally)
     }
 
-    fn entry(&self, holding: &Holding, number: u32) -> Result<LedgerEntry> {
-        let certificate = holding.certificate()?;
-        let is_administrator = certificate
-            .as_ref()
-            .is_some_and(|it| it.extension(&oid::PP_CLI_AUTH).is_some());
-        let signer = match is_administrator {
-            true => &self.administrator,
-            false => &self.agent,
-        };
-        let key_fingerprint = certificate.as_ref().map_or_else(
-            || Fingerprint::from_bytes([0; 32]),
-            |it| fingerprint_sha256(it.spki_der()),
-        );
-        Ok(LedgerEntry {
-            issuer: self.issuer.clone(),
-            serial: holding.serial,
-            request: RequestId::in_sequence(self.at, number, self.random),
-            signer: signer.clone(),
-            name: holding.name.clone(),
-            key_fingerprint,
-            not_before: holding.not_before,
-            not_after: holding.not_after,
-            // A certificate without a file is no longer shown, and its name is free.
-            retired: certificate.is_none().then_some(self.at),
-            der: certificate.map_or_else(Vec::new, |it| it.der().to_vec()),
-            explanation: self.explanation.clone(),
-            revoked: holding.revoked,
-        })
-    }
-
     /// CRLs and the counter, when the ledger is complete: a certificate that comes in moves a counter that is there.
     async fn write_state(&self, source: &Source, store: &dyn Store, tally: &Tally) -> Result<()> {
+        let record = |list: &Crl, scope: CrlScope, covers: Revision| {
+            let end = source.chain.issuing.not_after();
+            let record = self.crl(list, scope, covers, end);
+            record.context("the number of the CA's CRL is larger than 64 bits")
+        };
         let covers = *store.revisions().borrow();
-        let mut writes = vec![Write::PutCrl(self.crl(
-            source,
-            &source.lists.own,
-            CrlScope::Full,
-            covers,
-        )?)];
+        let own = record(&source.lists.own, CrlScope::Full, covers)?;
+        let mut writes = vec![Write::PutCrl(own)];
         let infrastructure = source.infrastructure.as_ref();
         if let Some(own) = infrastructure.and_then(|infra| infra.own.as_ref()) {
             // It covers nothing: the next one is made when the server starts.
-            let covers = Revision::default();
-            let scope = CrlScope::Infrastructure;
-            writes.push(Write::PutCrl(self.crl(source, own, scope, covers)?));
+            let own = record(own, CrlScope::Infrastructure, Revision::default())?;
+            writes.push(Write::PutCrl(own));
         }
         for crl in &source.lists.ancestors {
             writes.push(Write::PutAncestorCrl {
@@ -208,18 +145,11 @@ impl Import {
                 next,
             });
         }
-        let audit = AuditEntry {
-            at: self.at,
-            actor: Requester::authority(),
-            action: "import".into(),
-            subject: self.issuer.to_string(),
-            request: None,
-            detail: format!(
-                "{} certificates from {}",
-                tally.certificates.saturating_add(tally.past),
-                source.folder().display()
-            ),
-        };
+        let audit = self.audit(format!(
+            "{} certificates from {}",
+            tally.certificates.saturating_add(tally.past),
+            source.folder().display()
+        ));
         let change = Change {
             writes,
             audit: vec![audit],
@@ -227,32 +157,6 @@ impl Import {
         };
         store.commit(change).await?;
         Ok(())
-    }
-
-    fn crl(
-        &self,
-        source: &Source,
-        list: &Crl,
-        scope: CrlScope,
-        covers: Revision,
-    ) -> Result<CrlRecord> {
-        let number = match list.number_bytes() {
-            None => 0,
-            Some(_) => list
-                .number()
-                .ok_or_else(|| anyhow!("the number of the CA's CRL is larger than 64 bits"))?,
-        };
-        Ok(CrlRecord {
-            issuer: self.issuer.clone(),
-            scope,
-            number,
-            covers,
-            this_update: list.this_update(),
-            next_update: list
-                .next_update()
-                .unwrap_or_else(|| source.chain.issuer.not_after()),
-            der: list.der().to_vec(),
-        })
     }
 
     /// Requests come in as through the door, except that none is signed: Puppet Server has asked its rules already.
@@ -395,7 +299,7 @@ impl Tally {
 
     fn text(&self, source: &Source, folder: &DataFolder) -> String {
         let mut facts = Facts::default();
-        facts.add("issuer", &source.chain.issuer.subject().to_string());
+        facts.add("issuer", &source.chain.issuing.subject().to_string());
         facts.add("certificates", &self.certificates.to_string());
         facts.add("past certificates", &self.past.to_string());
         facts.add("revoked", &self.revoked.to_string());

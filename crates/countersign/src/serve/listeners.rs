@@ -1,0 +1,227 @@
+//! The listeners of the doors: what they stand on, how they are bound, and how much each may hold.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use countersign_authority::{Authority, Clock as _, IssuerId, SystemClock};
+use countersign_pki::UnixTime;
+use countersign_policy::SignerName;
+use countersign_server::metrics::{Doorway, TrafficMetrics};
+use countersign_server::{
+    Listener, ListenerConfig, OnBadCertificate, RequestLimits, RequestRates, Timeouts, TlsIdentity,
+    enrol, kubernetes, puppet,
+};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tracing::warn;
+
+use crate::config::LimitsSection;
+use crate::settings::Settings;
+use crate::signers;
+
+/// What listeners stand on, and have in common.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) authority: &'a Authority,
+    /// Counted over all doors.
+    pub(super) limits: &'a RequestLimits,
+    /// Of each listener.
+    pub(super) connections: usize,
+    pub(super) traffic: &'a TrafficMetrics,
+    /// Of one address at each listener; `None`: a share.
+    pub(super) per_source: Option<usize>,
+}
+
+impl Place<'_> {
+    fn furnish(self, listener: Listener, doorway: Doorway) -> Listener {
+        let listener = listener.counted(self.traffic.listener(doorway));
+        match self.per_source {
+            Some(per_source) => listener.with_connections_per_source(per_source),
+            None => listener,
+        }
+    }
+}
+
+pub(super) async fn bind_puppet(
+    settings: &Settings,
+    place: Place<'_>,
+    identity: &TlsIdentity,
+) -> Result<(puppet::PuppetDoor, Listener)> {
+    let authority = place.authority;
+    let issuer = IssuerId::parse(signers::PUPPET_ISSUER)?;
+    let signer = SignerName::parse(signers::PUPPET_AGENT)?;
+    let written = modified(&settings.folder.issuer(&issuer, "ca_crt.pem"));
+    let door = puppet::PuppetDoor::new(authority.clone(), issuer.clone(), signer, written)?
+        .with_renewals(renewals(settings))
+        .with_requests_shown(match settings.config.puppet.public_csr {
+            true => puppet::RequestsShown::ToAnybody,
+            false => puppet::RequestsShown::ToTheirOwn,
+        })
+        .with_max_request(settings.config.limits.csr_bytes);
+    let native = enrol::EnrolDoor::new(authority.clone(), issuer.clone())
+        .with_administrators(SignerName::parse(signers::PUPPET_ADMIN)?);
+    let router = door
+        .clone()
+        .router_within(place.limits.clone())
+        .merge(enrol::router(native));
+    let config = ListenerConfig {
+        address: settings.config.listen,
+        issuer,
+        identity,
+        on_bad_certificate: OnBadCertificate::FailHandshake,
+        connections: place.connections,
+        timeouts: timeouts(settings),
+    };
+    let listener = Listener::bind(authority.clone(), router, config).await?;
+    Ok((door, place.furnish(listener, Doorway::Puppet)))
+}
+
+pub(super) async fn bind_kubernetes(
+    address: SocketAddr,
+    place: Place<'_>,
+    identity: &TlsIdentity,
+) -> Result<Listener> {
+    let authority = place.authority;
+    let issuer = IssuerId::parse(signers::KUBERNETES_ISSUER)?;
+    let door = kubernetes::KubernetesDoor {
+        authority: authority.clone(),
+        issuer: issuer.clone(),
+    };
+    let router = door.router_within(place.limits.clone());
+    let config = ListenerConfig {
+        address,
+        issuer,
+        identity,
+        on_bad_certificate: OnBadCertificate::TreatAsUnknown,
+        connections: place.connections,
+        timeouts: Timeouts::STANDARD,
+    };
+    let listener = Listener::bind(authority.clone(), router, config).await?;
+    Ok(place.furnish(listener, Doorway::Kubernetes))
+}
+
+pub(crate) fn request_rates(settings: &Settings) -> RequestRates {
+    let limits = &settings.config.limits;
+    RequestRates {
+        per_source: limits.csr_per_minute_per_source,
+        per_certname: limits.csr_per_minute_per_certname,
+    }
+}
+
+pub(crate) fn renewals(settings: &Settings) -> puppet::Renewals {
+    let section = &settings.config.puppet;
+    if section.auto_renewal {
+        let lifetime = section.auto_renewal_cert_ttl.as_seconds();
+        puppet::Renewals::Granted { lifetime }
+    } else {
+        puppet::Renewals::Refused
+    }
+}
+
+/// How many connections a listener may hold, and how many open files this process was meant to have. The limit of open
+/// files is raised as far as the system lets us, and two listeners leave a third of it, and some, to the store and its
+/// files.
+pub(super) fn open_files(limits: &LimitsSection) -> (usize, Option<u64>) {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    let files = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => maximum,
+        Err(error) => {
+            warn!(%error, "the limit of open files stays as it is");
+            current
+        }
+    };
+    let share = share_of(files);
+    let connections = match limits.connections {
+        0 => share,
+        configured if configured > share => {
+            warn!(
+                configured,
+                share, "limits.connections is more than the limit of open files allows"
+            );
+            share
+        }
+        configured => configured,
+    };
+    (connections, current)
+}
+
+/// How commands on this machine reach a listener.
+pub(super) fn url(address: SocketAddr) -> String {
+    format!("https://{}", reachable(address))
+}
+
+pub(super) fn reachable(address: SocketAddr) -> SocketAddr {
+    let host = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(host, address.port())
+}
+
+/// How long listeners wait: a server that ends waits for the slowest policy executable.
+fn timeouts(settings: &Settings) -> Timeouts {
+    let executable = settings.config.puppet.autosign_executable.timeout;
+    let slowest = Duration::from_secs(executable.as_seconds().saturating_add(5));
+    Timeouts {
+        drain: Timeouts::STANDARD.drain.max(slowest),
+        ..Timeouts::STANDARD
+    }
+}
+
+/// A listener's share of so many open files; `None`: there is no limit.
+fn share_of(files: Option<u64>) -> usize {
+    let files = files.and_then(|files| usize::try_from(files).ok());
+    let files = files.unwrap_or(usize::MAX);
+    (files.saturating_sub(OTHER_FILES) / 3).clamp(MIN_CONNECTIONS, MAX_CONNECTIONS)
+}
+
+/// When a file was last written; now, if the file system does not say.
+fn modified(path: &Path) -> UnixTime {
+    let since = path.metadata().and_then(|facts| facts.modified()).ok();
+    let since = since.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+    let seconds = since.and_then(|since| i64::try_from(since.as_secs()).ok());
+    seconds.map_or_else(|| SystemClock.now(), UnixTime)
+}
+
+/// The store, keys, logs, outgoing connections.
+const OTHER_FILES: usize = 128;
+const MIN_CONNECTIONS: usize = 64;
+/// Bounds memory; more than any fleet opens at once to one authority.
+const MAX_CONNECTIONS: usize = 16_384;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_files_for_the_rest() {
+        for (files, connections) in [
+            (Some(0), 64),
+            (Some(256), 64),
+            (Some(1024), 298),
+            (Some(4096), 1322),
+            (Some(1_048_576), 16_384),
+            (None, 16_384),
+        ] {
+            assert_eq!(share_of(files), connections, "{files:?}");
+        }
+    }
+
+    #[test]
+    fn urls_can_be_reached_from_this_machine() {
+        for (address, expected) in [
+            ("127.0.0.1:8140", "https://127.0.0.1:8140"),
+            ("0.0.0.0:1", "https://127.0.0.1:1"),
+            ("[::]:1", "https://[::1]:1"),
+            ("192.0.2.7:443", "https://192.0.2.7:443"),
+        ] {
+            assert_eq!(url(address.parse().unwrap()), expected);
+        }
+    }
+}
