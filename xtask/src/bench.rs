@@ -93,8 +93,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         drop(server);
         at_scale(&plan, &load, &target, &data.join("large"))?;
 
-        for (number, url) in plan.against.iter().enumerate() {
-            let prefix = format!("prefix=against-{}-{number}", std::process::id());
+        for (turn, url) in plan.against.iter().enumerate() {
+            let prefix = format!("prefix=against-{}-{turn}", std::process::id());
             let server = format!("server={url}");
             let count = format!("count={}", plan.enrolments / 20);
             let other = load.run(&["enrol", &server, &count, &prefix, "connections=64"])?;

@@ -2,7 +2,7 @@
 
 use std::iter;
 
-use countersign_pki::{Certificate, KeyUsage, ext, pem};
+use countersign_pki::{Certificate, KeyUsage, VerifyFault, ext, pem};
 
 use crate::issuer::IssuerFault;
 
@@ -126,8 +126,16 @@ fn certificates(chain_pem: &[u8]) -> Result<Vec<Certificate>, IssuerFault> {
     Ok(certificates)
 }
 
+/// A root's signature of itself proves nothing, so one that is too old to be verified is no reason to refuse it: whoever
+/// has put it into the file trusts it.
 fn signs_itself(certificate: &Certificate) -> bool {
-    certificate.verify_signed_by(certificate.spki_der()).is_ok()
+    match certificate.verify_signed_by(certificate.spki_der()) {
+        Ok(()) => true,
+        Err(VerifyFault::WeakSignature { .. } | VerifyFault::UnsupportedAlgorithm { .. }) => {
+            certificate.is_self_issued()
+        }
+        Err(_) => false,
+    }
 }
 
 /// RFC 5280 6.1.4 (k) and (n).

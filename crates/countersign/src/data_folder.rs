@@ -67,7 +67,7 @@ impl DataFolder {
         self.0.join("issuers").join(id.as_str()).join(file)
     }
 
-    /// Exists while an import is under way, and after one that was cut short.
+    /// Exists while a CA is being made or imported, and after that was cut short.
     pub(crate) fn import_marker(&self) -> PathBuf {
         self.0.join("import-unfinished")
     }
@@ -76,7 +76,7 @@ impl DataFolder {
     pub(crate) fn ensure_no_unfinished_import(&self) -> Result<()> {
         ensure!(
             !self.import_marker().try_exists()?,
-            "{root} holds an import that was cut short: run `countersign ca import --cadir DIR --data {root}` again, it begins anew",
+            "{root} holds a CA that was being made or imported when that was cut short: run the same `countersign ca import` or `countersign ca setup` again, it begins anew",
             root = self.0.display()
         );
         Ok(())

@@ -19,8 +19,10 @@ pub(crate) struct Holding {
     pub(crate) name: String,
     pub(crate) not_before: UnixTime,
     pub(crate) not_after: UnixTime,
-    /// Where it is. Only one of each name is kept as a file; Puppet Server shows that one.
+    /// Where it is.
     pub(crate) file: Option<PathBuf>,
+    /// Whether it is the one of its name that Puppet Server shows: the one in the file of that name.
+    pub(crate) is_shown: bool,
     pub(crate) revoked: Option<Revoked>,
 }
 
@@ -44,6 +46,13 @@ impl Holding {
         );
         Ok(Some(certificate))
     }
+}
+
+/// Whether a certificate is the one that its name shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shown {
+    Yes,
+    No,
 }
 
 /// All of them, in the order in which they were issued as far as it is known.
@@ -97,6 +106,7 @@ impl Holdings {
                     not_before: row.not_before,
                     not_after: row.not_after,
                     file: None,
+                    is_shown: false,
                     revoked: None,
                 };
                 if let Err(known) = self.add(holding) {
@@ -134,16 +144,24 @@ impl Holdings {
                 problems.add(file, format!("left out: not signed by this CA: {fault}"));
                 continue;
             }
-            if certificate.subject().first_common_name() == Some(name) {
-                self.add_file(name, file, &certificate, problems);
-            } else {
-                problems.add(file, "its certificate is for another name than the file's");
-                misnamed.push((name, file, certificate));
+            match certificate.subject().first_common_name() {
+                Some(own) if own == name => {
+                    self.add_file(name, file, &certificate, Shown::Yes, problems);
+                }
+                Some(own) => {
+                    let own = own.to_owned();
+                    problems.add(
+                        file,
+                        format!("its certificate is for {own:?}, and is kept under that name"),
+                    );
+                    misnamed.push((own, file, certificate));
+                }
+                None => problems.add(file, "left out: its certificate has no name"),
             }
         }
         // After the others: a copy under another name must not take the original's place.
-        for (name, file, certificate) in misnamed {
-            self.add_file(name, file, &certificate, problems);
+        for (own, file, certificate) in misnamed {
+            self.add_file(&own, file, &certificate, Shown::No, problems);
         }
         drop(bar);
         if foreign > 0 && foreign == files.len() {
@@ -161,6 +179,7 @@ impl Holdings {
         name: &str,
         file: &Path,
         certificate: &Certificate,
+        shown: Shown,
         problems: &mut Problems,
     ) {
         let holding = Holding {
@@ -169,6 +188,7 @@ impl Holdings {
             not_before: certificate.not_before(),
             not_after: certificate.not_after(),
             file: Some(file.to_owned()),
+            is_shown: shown == Shown::Yes,
             revoked: None,
         };
         let known = self.by_serial.get(&holding.serial).copied();
@@ -206,6 +226,7 @@ impl Holdings {
                         not_before: entry.at,
                         not_after: chain.issuing.not_after(),
                         file: None,
+                        is_shown: false,
                         revoked: Some(revoked),
                     });
                 }

@@ -13,6 +13,7 @@ mod puppet_conf;
 mod refusal;
 mod setup;
 mod takeover;
+mod unfinished;
 pub(crate) mod usage;
 
 use std::collections::BTreeMap;

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use countersign_pki::Serial;
 use countersign_testkit::deadline::{Finished, run_with_deadline};
 use countersign_testkit::https::HttpsClient;
 use countersign_testkit::keys;
@@ -329,6 +330,27 @@ fn what_is_odd_is_told_of_and_passed_over() {
     }
 }
 
+/// A host is who its certificate says, whatever the file is called: revoking it must hit every one.
+#[test]
+fn a_copy_under_another_name_stays_its_hosts() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut cadir = Cadir::new(&folder.path().join("ca"));
+    let old = cadir.issue("web01");
+    let copy = cadir.folder.join("signed/web01.old.pem");
+    fs::copy(cadir.folder.join("signed/web01.pem"), copy).unwrap();
+    let new = cadir.issue("web01");
+    cadir.finish(&[], 1);
+    let data = folder.path().join("data");
+    let imported = run("import", &cadir.folder, &data);
+    assert!(imported.stderr.contains("is for \"web01\""), "{imported}");
+    let site = Site::around(data.clone(), serve(&data, &[]));
+    site.revoke("web01");
+    let mut listed: Vec<Serial> = get_crl(&site.anonymous()).serials().collect();
+    listed.sort();
+    let expected = [old, new].map(|serial| Serial::try_from(serial).unwrap());
+    assert_eq!(listed, expected);
+}
+
 #[test]
 fn an_import_that_is_cut_short_is_begun_anew() {
     let folder = tempfile::tempdir().unwrap();
@@ -355,12 +377,7 @@ fn an_import_that_is_cut_short_is_begun_anew() {
     import.kill().unwrap();
     import.wait().unwrap();
     assert!(marker.exists(), "killed too late");
-    refused(
-        "export",
-        &place("out"),
-        &data,
-        "holds an import that was cut short",
-    );
+    refused("export", &place("out"), &data, "cut short");
     let mut server = Command::new(COUNTERSIGN);
     server
         .args([

@@ -84,3 +84,23 @@ fn no_other_issuer_is_made_where_one_has_left_traces() {
     );
     assert!(!data.join("issuers/puppet/ca_key.pem").exists());
 }
+
+/// Half of a CA is no CA: no server starts on it, and the command that made it begins anew.
+#[test]
+fn a_setup_that_was_cut_short_is_begun_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    std::fs::create_dir_all(data.join("issuers/puppet")).unwrap();
+    std::fs::write(data.join("issuers/puppet/ca_key.pem"), "half").unwrap();
+    std::fs::write(data.join("import-unfinished"), "").unwrap();
+    let place = data.to_str().unwrap();
+    let listen = ["--listen", "127.0.0.1:0", "--kubernetes-listen", "off"];
+    let refused = countersign(&[&["serve", "--data", place][..], &listen].concat());
+    assert_eq!(refused.code, Some(1), "{refused}");
+    assert!(refused.stderr.contains("cut short"), "{refused}");
+    let made = countersign(&["ca", "setup", "--certname", "localhost", "--data", place]);
+    assert_eq!(made.code, Some(0), "{made}");
+    assert!(!data.join("import-unfinished").exists());
+    let chain = std::fs::read_to_string(data.join("issuers/puppet/ca_crt.pem")).unwrap();
+    assert_eq!(chain.matches("BEGIN CERTIFICATE").count(), 2);
+}

@@ -71,8 +71,8 @@ impl Adoption {
             key_fingerprint,
             not_before: holding.not_before,
             not_after: holding.not_after,
-            // A certificate without a file is no longer shown, and its name is free.
-            retired: certificate.is_none().then_some(self.at),
+            // What is no longer shown leaves its name free.
+            retired: (!holding.is_shown).then_some(self.at),
             der: certificate.map_or_else(Vec::new, |it| it.der().to_vec()),
             explanation: self.explanation.clone(),
             revoked: holding.revoked,

@@ -2,7 +2,9 @@
 
 use anyhow::{Context as _, Result};
 use countersign_authority::store::{Change, Write};
-use countersign_authority::{AncestorCrl, Clock as _, CrlScope, IssuerId, Revision, SystemClock};
+use countersign_authority::{
+    AncestorCrl, Clock as _, CrlScope, IssuerId, Revision, Serials, SystemClock,
+};
 use countersign_keys::CopyFor;
 
 use super::OK;
@@ -10,6 +12,7 @@ use super::adoption::Adoption;
 use super::bundle::Bundle;
 use super::place::{self, Given};
 use super::refusal::{self, Refusal};
+use super::unfinished::Unfinished;
 use super::{setup, takeover};
 use crate::cadir::Holdings;
 use crate::cli::ImportArgs;
@@ -17,6 +20,7 @@ use crate::data_folder::{Secrecy, create_folder, write};
 use crate::first_start;
 use crate::offline::{self, Offline};
 use crate::output;
+use crate::settings::{IssuerSettings, Settings};
 use crate::signers;
 
 pub(super) async fn run(args: &ImportArgs) -> Result<u8> {
@@ -51,10 +55,13 @@ pub(super) async fn run(args: &ImportArgs) -> Result<u8> {
     let file = |name: &str| folder.issuer(&issuer, name);
     let mut targets = setup::targets(folder, &issuer);
     targets.push(file("ca_key.pem"));
+    refuse_counting(&settings, &issuer)?;
+    Unfinished::clear(folder)?;
     place::refuse_existing(&targets)?;
     folder.create()?;
     let store = offline::store(&settings)?;
     place::refuse_used(&settings, &*store).await?;
+    let unfinished = Unfinished::begin(folder)?;
 
     // What was revoked is on record before there are files with which a server could start.
     let taken = taken_over(&bundle)?;
@@ -65,6 +72,7 @@ pub(super) async fn run(args: &ImportArgs) -> Result<u8> {
     create_folder(&file("")).with_context(|| format!("cannot create the folder of {issuer}"))?;
     bundle.key.copy_to(&file("ca_key.pem"), CopyFor::Owner)?;
     write(&file("ca_crt.pem"), bundle.pem.as_bytes(), Secrecy::Public)?;
+    unfinished.finish()?;
     let offline = Offline::start(&settings, store).await?;
     // The CRL that was brought along may be old.
     offline.authority.refresh_crls().await?;
@@ -75,6 +83,19 @@ pub(super) async fn run(args: &ImportArgs) -> Result<u8> {
         folder.root().display()
     ))?;
     Ok(OK)
+}
+
+/// The files do not say which serials the CA has given out.
+fn refuse_counting(settings: &Settings, issuer: &IssuerId) -> Result<()> {
+    let counts = |one: &IssuerSettings| one.id == *issuer && one.serials == Serials::Sequential;
+    if settings.issuers.iter().any(counts) {
+        return Err(Refusal::error(
+            "issuers.puppet.serials is sequential, but these files do not say which serials were given out: import the CA \
+             directory with --cadir, or let the serials be random",
+        )
+        .into());
+    }
+    Ok(())
 }
 
 /// The CRLs, and an entry in the ledger for everything that the CA has revoked: known by its serial alone, hidden, and

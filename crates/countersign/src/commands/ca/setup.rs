@@ -17,6 +17,7 @@ use countersign_policy::Requester;
 use super::OK;
 use super::place::{self, Given};
 use super::refusal::Refusal;
+use super::unfinished::Unfinished;
 use crate::cli::{SetupArgs, Ttl};
 use crate::config::Span;
 use crate::data_folder::{DataFolder, Secrecy, create_folder, write};
@@ -35,16 +36,17 @@ pub(super) async fn run(args: &SetupArgs) -> Result<u8> {
     let file = |name: &str| folder.issuer(&issuer, name);
     let mut targets = targets(folder, &issuer);
     targets.extend([file("root_key.pem"), file("ca_key.pem")]);
+    Unfinished::clear(folder)?;
     place::refuse_existing(&targets)?;
     folder.create()?;
     let store = offline::store(&settings)?;
     place::refuse_used(&settings, &*store).await?;
+    let unfinished = Unfinished::begin(folder)?;
 
     create_folder(&file("")).with_context(|| format!("cannot create the folder of {issuer}"))?;
     FileKeys::generate_file(&file("root_key.pem"), wishes.key)?;
     FileKeys::generate_file(&file("ca_key.pem"), wishes.key)?;
     let hierarchy = Hierarchy::make(&issuer, &file, &wishes).await?;
-    // Before the certificates: without them a start that follows a crash refuses to go on.
     let stored = store.commit(Change {
         writes: vec![Write::PutAncestorCrl {
             issuer: issuer.clone(),
@@ -66,6 +68,7 @@ pub(super) async fn run(args: &SetupArgs) -> Result<u8> {
         hierarchy.chain.as_bytes(),
         Secrecy::Public,
     )?;
+    unfinished.finish()?;
     let offline = Offline::start(&settings, store).await?;
     first_start::puppet_credentials(&offline.authority, &settings).await?;
     output::line(&format!(

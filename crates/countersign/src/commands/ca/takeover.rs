@@ -3,8 +3,6 @@
 //! The directory is read and checked whole before anything is written. While it is being written a marker stands in the data
 //! directory: an import that is cut short is begun anew by the next one, and no server starts on what it left.
 
-use std::fs;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,6 +20,7 @@ use countersign_store::SqliteStore;
 use futures_util::StreamExt as _;
 
 use super::adoption::Adoption;
+use super::unfinished::Unfinished;
 use crate::cadir::{CERTIFICATES, INFRA_INVENTORY, KEY, Problems, Source, read_bounded};
 use crate::config::Config;
 use crate::data_folder::{DataFolder, Secrecy, create_folder, write};
@@ -34,8 +33,7 @@ pub(super) async fn run(cadir: &Path, folder: &DataFolder) -> Result<u8> {
     let mut source = Source::read(cadir)?;
     folder.create()?;
     let store: Arc<dyn Store> = Arc::new(claim(folder)?);
-    let marker = folder.import_marker();
-    write(&marker, MARKER.as_bytes(), Secrecy::Public)?;
+    let unfinished = Unfinished::begin(folder)?;
 
     let reason = format!("taken over from {}", source.folder().display());
     let import = Adoption::new(reason)?;
@@ -44,9 +42,7 @@ pub(super) async fn run(cadir: &Path, folder: &DataFolder) -> Result<u8> {
     write_files(&source, folder, &import.issuer)?;
     tally.requests = import.write_requests(&mut source, folder, store).await?;
     source.ensure_unchanged()?;
-    fs::remove_file(&marker)
-        .and_then(|()| fs::File::open(folder.root())?.sync_all())
-        .with_context(|| format!("cannot remove {}", marker.display()))?;
+    unfinished.finish()?;
 
     if source.problems.count() > 0 {
         complain(&source.problems.text());
@@ -57,23 +53,9 @@ pub(super) async fn run(cadir: &Path, folder: &DataFolder) -> Result<u8> {
 
 /// Opens the store of a data directory that nothing was ever kept in, or that an import was cut short in.
 fn claim(folder: &DataFolder) -> Result<SqliteStore> {
-    let database = folder.database();
-    let store = SqliteStore::open(&database)?;
+    Unfinished::clear(folder)?;
+    let store = SqliteStore::open(&folder.database())?;
     let issuer = IssuerId::parse(signers::PUPPET_ISSUER)?;
-    if folder.import_marker().try_exists()? {
-        // Nobody else has it, and no server starts on it: what is there comes from the import that was cut short.
-        drop(store);
-        for suffix in ["", "-wal", "-shm"] {
-            let mut file = database.clone().into_os_string();
-            file.push(suffix);
-            remove_if_there(fs::remove_file(&file))
-                .with_context(|| format!("cannot remove {}", file.display()))?;
-        }
-        let leftovers = folder.issuer(&issuer, "");
-        remove_if_there(fs::remove_dir_all(&leftovers))
-            .with_context(|| format!("cannot remove {}", leftovers.display()))?;
-        return Ok(SqliteStore::open(&database)?);
-    }
     let in_use = *store.revisions().borrow() != Revision::default()
         || folder.issuer(&issuer, KEY).try_exists()?
         || folder.issuer(&issuer, CERTIFICATES).try_exists()?;
@@ -83,13 +65,6 @@ fn claim(folder: &DataFolder) -> Result<SqliteStore> {
         folder.root().display()
     );
     Ok(store)
-}
-
-fn remove_if_there(removed: io::Result<()>) -> io::Result<()> {
-    match removed {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        Ok(()) | Err(_) => Ok(()),
-    }
 }
 
 impl Adoption {
@@ -327,8 +302,6 @@ fn problems(problems: &Problems) -> String {
     }
 }
 
-const MARKER: &str =
-    "An import is under way, or was cut short. `countersign ca import` begins anew.\n";
 const BATCH: usize = 500; // of about 2 KiB each
 const AT_ONCE: usize = 64; // requests that share a commit
 const SHOWN_NAMES: usize = 20;
