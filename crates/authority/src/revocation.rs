@@ -55,7 +55,7 @@ impl Default for Revocations {
 impl Authority {
     /// Revokes every certificate of a name that has not ended. When this returns, the revocation is
     /// durable, checked on every request, and in the published CRL; a CRL of thousands of entries follows within a
-    /// second. Revoking again changes nothing.
+    /// second. Revoking again changes nothing, except that what was taken off the CRL is put back on it.
     pub async fn revoke_name(
         &self,
         issuer: &IssuerId,
@@ -130,16 +130,10 @@ impl Core {
         for _ in 0..MAX_TRIES {
             let now = self.clock.now();
             let (preconditions, entries) = self.targets(issuer, target, now).await?;
+            let revoked = Revoked { at: now, reason };
             let fresh: Vec<Revocation> = entries
                 .iter()
-                .filter(|entry| entry.revoked.is_none())
-                .map(|entry| Revocation {
-                    issuer: issuer.clone(),
-                    serial: entry.serial,
-                    revoked: Revoked { at: now, reason },
-                    not_after: entry.not_after,
-                    listed: true,
-                })
+                .filter_map(|entry| revocations.due(entry, revoked))
                 .collect();
             if fresh.is_empty() {
                 // Revoked before; but its CRL may have failed then.
@@ -258,6 +252,23 @@ impl Core {
 }
 
 impl Revocations {
+    /// What is to be written so that a certificate is revoked and on the CRLs; `None` if it is. One that was taken off
+    /// them comes back with the time and the reason it had. Asked by whoever holds `revoking`.
+    pub(crate) fn due(&self, entry: &LedgerEntry, revoked: Revoked) -> Option<Revocation> {
+        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        let is_unlisted = || index.get(&entry.serial).is_some_and(|one| !one.listed);
+        if entry.revoked.is_some() && !is_unlisted() {
+            return None;
+        }
+        Some(Revocation {
+            issuer: entry.issuer.clone(),
+            serial: entry.serial,
+            revoked: entry.revoked.unwrap_or(revoked),
+            not_after: entry.not_after,
+            listed: true,
+        })
+    }
+
     fn add(&self, revoked: Vec<Revocation>) {
         let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
         index.extend(revoked.into_iter().map(|one| (one.serial, one)));

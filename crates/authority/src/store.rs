@@ -278,7 +278,8 @@ pub enum Write {
         /// The certificate.
         der: Vec<u8>,
     },
-    /// Revokes a certificate of the ledger.
+    /// Revokes a certificate of the ledger. One that is revoked keeps its first time and reason; if it was taken off
+    /// the CRLs, it is back on them.
     Revoke(Revocation),
     /// Retires every certificate of a name: its newest one is no longer shown, and the name is free
     /// again. They stay in the ledger, and what was not revoked remains an identity until it ends.

@@ -406,12 +406,15 @@ impl Commit<'_> {
         )
     }
 
-    /// The first revocation stands: a later one changes neither time nor reason, and is no change in the feed.
+    /// The first revocation stands: a later one changes neither time nor reason. It is a change in the feed only if the
+    /// certificate had been taken off the CRLs.
     fn revoke(&mut self, revocation: &Revocation) -> Result<(), Fault> {
         let (issuer, serial) = (revocation.issuer.as_str(), revocation.serial.as_bytes());
         let revoked = self.execute(
-            "UPDATE certificates SET revoked_at = ?3, revoked_reason = ?4, revoked_revision = ?5
-             WHERE issuer = ?1 AND serial = ?2 AND state = 'issued' AND revoked_at IS NULL",
+            "UPDATE certificates
+             SET revoked_at = coalesce(revoked_at, ?3), revoked_reason = coalesce(revoked_reason, ?4),
+                 revoked_revision = coalesce(revoked_revision, ?5), unlisted = 0
+             WHERE issuer = ?1 AND serial = ?2 AND state = 'issued' AND (revoked_at IS NULL OR unlisted = 1)",
             params![
                 issuer,
                 serial,

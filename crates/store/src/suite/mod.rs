@@ -86,6 +86,7 @@ macro_rules! store_suite {
             the_ledger_is_read_in_order_and_in_pages,
             counted_serials_move_forward,
             an_unlisted_revocation_stays,
+            an_unlisted_revocation_is_listed_again_by_the_next,
             crls_are_kept_by_scope,
             an_ancestors_crl_is_replaced_by_a_higher_number_alone,
         }

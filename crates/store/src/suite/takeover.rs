@@ -283,6 +283,39 @@ pub async fn an_unlisted_revocation_stays(ground: &dyn Ground) {
     assert!(holds(&*store, unrevoked(&valid)).await);
 }
 
+/// Revoked once more, what was taken off the CRLs is on them again, with the time and the reason it had; it is told once.
+pub async fn an_unlisted_revocation_is_listed_again_by_the_next(ground: &dyn Ground) {
+    let (store, sample) = (ground.open().await, Sample::default());
+    let enrolment = enrol(&*store, &sample, "a").await;
+    let serial = enrolment.intent.serial;
+    let first = enrolment.revocation(Sample::time(9), RevocationReason::Superseded);
+    let unlist = Write::Unlist {
+        issuer: Sample::issuer(),
+        serial,
+    };
+    write(&*store, vec![Write::Revoke(first.clone()), unlist]).await;
+    let before = *store.revisions().borrow();
+
+    let second = enrolment.revocation(Sample::time(11), RevocationReason::KeyCompromise);
+    let revision = write(&*store, vec![Write::Revoke(second.clone())])
+        .await
+        .revision;
+    write(&*store, vec![Write::Revoke(second)]).await;
+    let told = Changed {
+        revision,
+        what: ChangedThing::Revocation {
+            issuer: Sample::issuer(),
+            serial,
+        },
+    };
+    assert_eq!(store.changes(before, 10).await.unwrap(), [told]);
+    let (_, all) = store
+        .revocations(&Sample::issuer(), Sample::time(0))
+        .await
+        .unwrap();
+    assert_eq!(all, [first]);
+}
+
 /// An issuer has one CRL of each scope, each with a number of its own.
 pub async fn crls_are_kept_by_scope(ground: &dyn Ground) {
     let store = ground.open().await;
