@@ -3,6 +3,9 @@
 //! Which machines those are stands in a file that the operator keeps, one certname a line. It is looked at whenever a
 //! CRL may have to be made, so that a change takes effect without a restart. The authority itself goes on checking
 //! everybody against everything.
+//!
+//! Names join the list by that file, and nobody leaves it by that file: a line that is gone, or a file of which half is
+//! written, must not make a stolen key good again.
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read as _};
@@ -93,11 +96,11 @@ impl Core {
                 .and_then(|crl| Crl::parse(&crl.record.der).ok())
                 .map(|crl| crl.serials().collect())
                 .unwrap_or_default();
-            let wanted = match &infrastructure.names {
-                Some(names) => self.serials_of(issuer, names).await?,
-                // The file was never read: whoever was on the list stays there.
-                None => listed.clone(),
-            };
+            // Whoever is on the list stays there, until the index says otherwise.
+            let mut wanted = listed.clone();
+            if let Some(names) = &infrastructure.names {
+                wanted.extend(self.serials_of(issuer, names).await?);
+            }
             let entries = revocations.entries(self.clock.now(), |serial| wanted.contains(serial));
             let same = |entries: &[RevokedEntry]| {
                 entries.len() == listed.len() && entries.iter().all(|e| listed.contains(&e.serial))

@@ -121,10 +121,37 @@ async fn nobody_leaves_the_list_because_the_file_cannot_be_read() {
     world.clock.advance(86_400);
     world.authority.refresh_crls().await.unwrap();
     assert_eq!(served(&world), (2, vec![serial]));
+}
 
-    // A file that can be read and does not name it does.
-    write(&world, "db01\n");
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_listed_stays_listed_until_its_end_or_a_command() {
+    let world = World::new(true).await;
+    let puppet = issue(&world, "puppet01").await;
+    let db = issue(&world, "db01").await;
+    let mut both = vec![puppet, db];
+    both.sort();
+    write(&world, "puppet01\ndb01\n");
+    turn_on(&world).await;
+    revoke(&world.authority, "puppet01").await;
+    revoke(&world.authority, "db01").await;
+    assert_eq!(served(&world), (2, both.clone()));
+
+    // Its line is gone; the file is cut short.
+    for text in ["db01\n", "", "d"] {
+        write(&world, text);
+        world.authority.refresh_crls().await.unwrap();
+        assert_eq!(served(&world), (2, both.clone()), "{text:?}");
+    }
+    let world = world.restart(true).await;
+    turn_on(&world).await;
+    assert_eq!(served(&world), (2, both), "after a restart");
+
+    let (issuer, actor) = (issuer_id(), act("x").actor);
+    let unlisted = world.authority.unlist(&issuer, [db].into(), &actor);
+    assert_eq!(unlisted.await.unwrap(), 1);
+    assert_eq!(served(&world), (3, vec![puppet]));
+    world.clock.advance(6 * 365 * 86_400);
     world.authority.refresh_crls().await.unwrap();
-    assert_eq!(served(&world), (3, vec![]));
-    assert!(world.authority.is_revoked(&issuer_id(), &serial));
+    assert_eq!(served(&world), (4, vec![]), "the certificate has ended");
+    assert!(world.authority.is_revoked(&issuer, &puppet));
 }
