@@ -91,11 +91,16 @@ impl Core {
             if infrastructure.covers >= Some(covers) && !is_due {
                 return Ok(());
             }
-            let listed: BTreeSet<Serial> = published
+            let list = published
                 .as_ref()
-                .and_then(|crl| Crl::parse(&crl.record.der).ok())
+                .and_then(|crl| Crl::parse(&crl.record.der).ok());
+            let listed: BTreeSet<Serial> = list
+                .as_ref()
                 .map(|crl| crl.serials().collect())
                 .unwrap_or_default();
+            // After a restore its number is ahead of the list: agents may have seen all those in between.
+            let number = published.as_ref().map(|crl| crl.record.number);
+            let is_due = is_due || list.and_then(|crl| crl.number()) != number;
             // Whoever is on the list stays there, until the index says otherwise.
             let mut wanted = listed.clone();
             if let Some(names) = &infrastructure.names {

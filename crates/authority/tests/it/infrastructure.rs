@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use countersign_authority::{Authority, CrlState};
+use countersign_authority::{Authority, Clock as _, CrlState};
 use countersign_pki::{Crl, RevocationReason, Serial};
+use countersign_store::backup::CRL_NUMBERS_SKIPPED;
 
 use crate::world::{World, act, issuer_id, submission};
 
@@ -154,4 +155,32 @@ async fn what_is_listed_stays_listed_until_its_end_or_a_command() {
     world.authority.refresh_crls().await.unwrap();
     assert_eq!(served(&world), (4, vec![]), "the certificate has ended");
     assert!(world.authority.is_revoked(&issuer, &puppet));
+}
+
+/// A restored store is behind the lists that agents have seen: its numbers jump ahead, and the list follows.
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_restore_the_list_has_the_number_that_was_skipped_to() {
+    let world = World::new(true).await;
+    let serial = issue(&world, "puppet01").await;
+    write(&world, "puppet01\n");
+    turn_on(&world).await;
+    revoke(&world.authority, "puppet01").await;
+    assert_eq!(served(&world), (1, vec![serial]));
+    let World {
+        folder,
+        clock,
+        authority,
+    } = world;
+    drop(authority);
+    countersign_store::backup::resume(&folder.path().join("countersign.db"), clock.now()).unwrap();
+
+    let world = World::on(folder, clock, true).await;
+    turn_on(&world).await;
+    let (number, listed) = served(&world);
+    assert!(number > u64::from(CRL_NUMBERS_SKIPPED), "{number}");
+    assert_eq!(listed, [serial]);
+    let state = world.authority.served_crl(&issuer_id()).unwrap();
+    assert_eq!(state.record.number, number);
+    world.authority.refresh_crls().await.unwrap();
+    assert_eq!(served(&world).0, number, "once");
 }
