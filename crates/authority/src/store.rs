@@ -303,7 +303,8 @@ pub enum Write {
         /// Which.
         serial: Serial,
     },
-    /// Keeps the CRL of a CA above the issuer, unless the one that is kept has the same number or a higher.
+    /// Keeps the CRL of a CA above the issuer, unless the one that is kept has the same number or a higher. Where
+    /// neither has a number, this one is kept.
     PutAncestorCrl {
         /// Below whom.
         issuer: IssuerId,

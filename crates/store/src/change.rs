@@ -473,12 +473,13 @@ impl Commit<'_> {
     }
 
     fn put_ancestor_crl(&mut self, issuer: &IssuerId, crl: &AncestorCrl) -> Result<(), Fault> {
-        // Magnitudes without leading zeros compare by length first.
+        // Magnitudes without leading zeros compare by length first. Empty ones say nothing: the engine has compared times.
         let put = self.execute(
             "INSERT INTO ancestor_crls (issuer, key_id, number, position, der) VALUES (?1, ?2, ?3, ?4, ?5)
              ON CONFLICT (issuer, key_id) DO UPDATE
              SET number = excluded.number, position = excluded.position, der = excluded.der
-             WHERE (length(excluded.number), excluded.number) > (length(number), number)",
+             WHERE (length(excluded.number), excluded.number) > (length(number), number)
+                OR (length(excluded.number) = 0 AND length(number) = 0 AND excluded.der <> der)",
             params![
                 issuer.as_str(),
                 crl.key_id,

@@ -89,6 +89,7 @@ macro_rules! store_suite {
             an_unlisted_revocation_is_listed_again_by_the_next,
             crls_are_kept_by_scope,
             an_ancestors_crl_is_replaced_by_a_higher_number_alone,
+            an_ancestors_crl_without_a_number_gives_way,
         }
         $crate::store_suite! { @in upkeep, $ground,
             old_requests_are_found_by_door_state_and_age,

@@ -392,6 +392,30 @@ pub async fn an_ancestors_crl_is_replaced_by_a_higher_number_alone(ground: &dyn 
     assert!(store.ancestor_crls(&unused).await.unwrap().is_empty());
 }
 
+/// Lists without a number replace each other, until one with a number comes. The same list again is not told.
+pub async fn an_ancestors_crl_without_a_number_gives_way(ground: &dyn Ground) {
+    let store = ground.open().await;
+    let issuer = Sample::issuer();
+    let list = |number: &[u8], der: &[u8]| AncestorCrl {
+        der: der.to_vec(),
+        ..ancestor(b"root", number, 0)
+    };
+    for (number, der, replaces) in [
+        (&[][..], &b"first"[..], true),
+        (&[], b"first", false),
+        (&[], b"second", true),
+        (&[1], b"numbered", true),
+        (&[], b"third", false),
+    ] {
+        let before = *store.revisions().borrow();
+        put_ancestor(&*store, &issuer, list(number, der)).await;
+        let kept = store.ancestor_crls(&issuer).await.unwrap();
+        assert_eq!(kept == [list(number, der)], replaces || der == b"first");
+        let told = store.changes(before, 10).await.unwrap().len();
+        assert_eq!(told, usize::from(replaces), "{der:?}");
+    }
+}
+
 /// A certificate that another authority signed.
 fn foreign(sample: &Sample, name: &str) -> LedgerEntry {
     let Enrolment { request: _, intent } = sample.enrolment(name);
