@@ -86,14 +86,26 @@ impl Limits {
 
 type Signers = BTreeMap<SignerName, Arc<Signer>>;
 
+/// What a request is judged by. Replaced as a whole: nobody sees the policy of one configuration with the signers of
+/// another.
+pub(crate) struct Rules {
+    pub(crate) policy: Arc<Policy>,
+    signers: Arc<Signers>,
+}
+
+impl Rules {
+    pub(crate) fn signer(&self, name: &SignerName) -> Option<Arc<Signer>> {
+        self.signers.get(name).cloned()
+    }
+}
+
 pub(crate) struct Core {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) keys: Arc<dyn KeyStore>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) issuers: BTreeMap<IssuerId, Issuer>,
-    signers: ArcSwap<Signers>,
-    pub(crate) policy: ArcSwap<Policy>,
+    pub(crate) rules: ArcSwap<Rules>,
     pub(crate) limits: Limits,
     pub(crate) evidence: LocalEvidence,
     pub(crate) telemetry: Arc<dyn Telemetry>,
@@ -143,8 +155,10 @@ impl Authority {
                 .into_iter()
                 .map(|i| (i.id().clone(), i))
                 .collect(),
-            signers: ArcSwap::from_pointee(by_name(config.signers)),
-            policy: ArcSwap::from_pointee(config.policy),
+            rules: ArcSwap::from_pointee(Rules {
+                policy: Arc::new(config.policy),
+                signers: Arc::new(by_name(config.signers)),
+            }),
             limits: config.limits,
             evidence: LocalEvidence::new(Executables {
                 seconds: config.limits.executable_seconds,
@@ -184,20 +198,36 @@ impl Authority {
         self.core.signer(name)
     }
 
-    /// Puts other signers in force, for what is examined and drafted from now on. One whose issuer this
-    /// authority does not have signs nothing.
+    /// Puts another policy and other signers in force at once, for what is judged and drafted from now on. A request
+    /// that is being judged is judged anew before it is signed.
+    pub fn set_rules(&self, policy: Policy, signers: Vec<Signer>) {
+        self.core.rules.store(Arc::new(Rules {
+            policy: Arc::new(policy),
+            signers: Arc::new(by_name(signers)),
+        }));
+    }
+
+    /// Puts other signers in force under the same policy. One whose issuer this authority does not have signs nothing.
     pub fn set_signers(&self, signers: Vec<Signer>) {
-        self.core.signers.store(Arc::new(by_name(signers)));
+        let signers = Arc::new(by_name(signers));
+        self.core.rules.rcu(|rules| Rules {
+            policy: Arc::clone(&rules.policy),
+            signers: Arc::clone(&signers),
+        });
     }
 
     /// The policy in force.
     pub fn policy(&self) -> Arc<Policy> {
-        self.core.policy.load_full()
+        Arc::clone(&self.core.rules.load().policy)
     }
 
-    /// Puts a new policy in force for requests decided from now on.
+    /// Puts another policy in force for the same signers.
     pub fn set_policy(&self, policy: Policy) {
-        self.core.policy.store(Arc::new(policy));
+        let policy = Arc::new(policy);
+        self.core.rules.rcu(|rules| Rules {
+            policy: Arc::clone(&policy),
+            signers: Arc::clone(&rules.signers),
+        });
     }
 
     /// Changes how policy executables are run from now on; those that run already end as they began.
@@ -311,7 +341,7 @@ fn by_name(signers: Vec<Signer>) -> Signers {
 
 impl Core {
     pub(crate) fn signer(&self, name: &SignerName) -> Option<Arc<Signer>> {
-        self.signers.load().get(name).cloned()
+        self.rules.load().signer(name)
     }
 
     pub(crate) fn issuer(&self, id: &IssuerId) -> Result<&Issuer, Broken> {
