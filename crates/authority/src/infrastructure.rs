@@ -68,6 +68,7 @@ impl Core {
         };
         let mut publishing = revocations.publishing.lock().await;
         let scope = CrlScope::Infrastructure;
+        revocations.serve_from(self.clock.now());
         if let Some(record) = self.store.crl(id, scope).await? {
             revocations.publish(issuer, record);
         }

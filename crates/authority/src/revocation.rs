@@ -35,6 +35,8 @@ pub(crate) struct Revocations {
     pub(crate) news: watch::Sender<u64>,
     /// When the lists of the CAs above were last judged.
     warned: AtomicI64,
+    /// When it was last chosen which of the lists clients are given: at start, or a little later.
+    served_since: AtomicI64,
 }
 
 impl Default for Revocations {
@@ -48,6 +50,7 @@ impl Default for Revocations {
             ancestors: ArcSwap::default(),
             news: watch::Sender::new(0),
             warned: AtomicI64::new(i64::MIN),
+            served_since: AtomicI64::new(i64::MIN),
         }
     }
 }
@@ -219,6 +222,7 @@ impl Core {
         let now = self.clock.now();
         for (issuer, revocations) in &self.revocations {
             let own = self.issuer(issuer)?;
+            revocations.serve_from(now);
             self.load_ancestors(own, revocations).await?;
             self.warn_of_ancestors(issuer, revocations);
             // All of them: a clock that is ahead at start must not make the index forget.
@@ -272,6 +276,15 @@ impl Revocations {
     fn add(&self, revoked: Vec<Revocation>) {
         let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
         index.extend(revoked.into_iter().map(|one| (one.serial, one)));
+    }
+
+    /// Clients are given other lists from now on, perhaps.
+    pub(crate) fn serve_from(&self, now: UnixTime) {
+        self.served_since.store(now.0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn served_since(&self) -> UnixTime {
+        UnixTime(self.served_since.load(Ordering::Relaxed))
     }
 
     /// Once at start, then once a day.

@@ -184,3 +184,20 @@ async fn after_a_restore_the_list_has_the_number_that_was_skipped_to() {
     world.authority.refresh_crls().await.unwrap();
     assert_eq!(served(&world).0, number, "once");
 }
+
+/// Whoever has a copy from before may have a copy of the other list.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_that_switches_between_the_lists_makes_copies_old() {
+    let mut world = World::new(true).await;
+    turn_on(&world).await;
+    for is_on in [false, true, false] {
+        world.clock.advance(3600);
+        world = world.restart(true).await;
+        if is_on {
+            turn_on(&world).await;
+        }
+        let state = world.authority.served_crl(&issuer_id()).unwrap();
+        assert_eq!(state.modified, world.clock.now(), "on: {is_on}");
+        assert_eq!(state.record.number, 0, "it is not made anew");
+    }
+}
