@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use countersign_pki::{Serial, UnixTime, verify};
+use countersign_pki::{Crl, Serial, UnixTime, verify};
 use countersign_policy::{Policy, SignerName};
 use tokio::time::Instant;
 use tracing::warn;
@@ -16,7 +16,9 @@ use crate::faults::Broken;
 use crate::issuance::Draft;
 use crate::issuer::{Issuer, IssuerId, Serials};
 use crate::keystore::{KeyStore, SignFault, Signature};
-use crate::model::{AuditEntry, Door, LedgerEntry, Owner, RequestId, RequestRecord, Revision};
+use crate::model::{
+    AuditEntry, CrlScope, Door, LedgerEntry, Owner, RequestId, RequestRecord, Revision,
+};
 use crate::profile::ProfileFault;
 use crate::recovery::Patience;
 use crate::revocation::Revocations;
@@ -411,10 +413,13 @@ async fn counter(store: &dyn Store, issuer: &Issuer) -> Result<Option<u64>, Brok
         Serials::Random => Ok(None),
         Serials::AsRecorded => Ok(store.next_serial(issuer.id()).await?),
         Serials::Sequential => {
-            // The counter never goes back: where there is one, this changes nothing.
+            if let Some(next) = store.next_serial(issuer.id()).await? {
+                return Ok(Some(next));
+            }
+            let highest = highest_serial(store, issuer).await?;
             let count = Write::CountSerials {
                 issuer: issuer.id().clone(),
-                next: 1,
+                next: highest.saturating_add(1),
             };
             let change = Change {
                 writes: vec![count],
@@ -424,6 +429,22 @@ async fn counter(store: &dyn Store, issuer: &Issuer) -> Result<Option<u64>, Brok
             Ok(store.next_serial(issuer.id()).await?)
         }
     }
+}
+
+/// The highest serial that a counter of the issuer must pass: of what it has signed here or elsewhere, as far as is known,
+/// its own certificate included if it has signed that.
+async fn highest_serial(store: &dyn Store, issuer: &Issuer) -> Result<u64, Broken> {
+    let in_ledger = store.highest_serial(issuer.id()).await?;
+    let record = store.crl(issuer.id(), CrlScope::Full).await?;
+    let list = record.and_then(|record| Crl::parse(&record.der).ok());
+    let on_list = list.iter().flat_map(Crl::serials);
+    let is_root = issuer.ancestors().is_empty();
+    let own = is_root.then(|| issuer.certificate().serial());
+    let elsewhere = on_list.chain(own).filter_map(|serial| serial.to_u64());
+    // The store's counter is a signed number; what is beyond was not counted.
+    let limit = u64::MAX >> 1;
+    let elsewhere = elsewhere.filter(|serial| *serial < limit);
+    Ok(elsewhere.chain(in_ledger).max().unwrap_or(0))
 }
 
 /// Somebody is working on the intent; recovery leaves it alone.

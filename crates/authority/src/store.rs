@@ -81,6 +81,10 @@ pub trait Store: Send + Sync {
     /// The serial that comes next where serials are counted; `None`: they are random.
     fn next_serial(&self, issuer: &IssuerId) -> Answer<'_, Option<u64>>;
 
+    /// The highest serial of an issuer that a counter could have given out, and could go on from: below 2^63 - 1.
+    /// Retired and burned ones count. It may be looked for in the whole ledger.
+    fn highest_serial(&self, issuer: &IssuerId) -> Answer<'_, Option<u64>>;
+
     /// Every revocation of an issuer whose certificate has not ended before `alive_at`, with the
     /// revision up to which the answer is complete.
     fn revocations(

@@ -85,6 +85,7 @@ macro_rules! store_suite {
             an_imported_serial_must_be_free,
             the_ledger_is_read_in_order_and_in_pages,
             counted_serials_move_forward,
+            the_highest_serial_that_can_be_counted_on_from,
             an_unlisted_revocation_stays,
             an_unlisted_revocation_is_listed_again_by_the_next,
             crls_are_kept_by_scope,

@@ -238,6 +238,59 @@ pub async fn counted_serials_move_forward(ground: &dyn Ground) {
     );
 }
 
+/// Every serial that is in the ledger counts: intended, burned, retired and imported ones. Random ones do not, nor those
+/// that leave a counter no room, nor those of others.
+pub async fn the_highest_serial_that_can_be_counted_on_from(ground: &dyn Ground) {
+    let (store, sample) = (ground.open().await, Sample::default());
+    let issuer = Sample::issuer();
+    let highest = async || store.highest_serial(&issuer).await.unwrap();
+    assert_eq!(highest().await, None);
+    let import = async |serial: Serial| {
+        let entry = LedgerEntry {
+            serial,
+            ..foreign(&sample, &serial.to_hex())
+        };
+        write(&*store, vec![Write::Import(entry)]).await;
+    };
+    import(Serial::random_from([0x5a; 16])).await;
+    assert_eq!(highest().await, None, "one that was not counted");
+    intend_serial(&*store, &sample, other_issuer(), 900).await;
+    assert_eq!(highest().await, None, "another issuer's");
+
+    intend_serial(&*store, &sample, issuer.clone(), 0xff).await;
+    assert_eq!(highest().await, Some(0xff));
+    // Compared as numbers, not as bytes.
+    import(Serial::try_from(0x0100).unwrap()).await;
+    import(Serial::try_from(0xfe).unwrap()).await;
+    assert_eq!(highest().await, Some(0x0100));
+    let retire = Write::Retire {
+        issuer: issuer.clone(),
+        name: "0100".to_owned(),
+        at: Sample::time(10),
+    };
+    write(&*store, vec![retire]).await;
+    assert_eq!(highest().await, Some(0x0100), "retired");
+    intend_serial(&*store, &sample, issuer.clone(), 0x0101).await;
+    let void = Write::VoidIntent {
+        issuer: issuer.clone(),
+        serial: Serial::try_from(0x0101).unwrap(),
+    };
+    write(&*store, vec![void]).await;
+    assert_eq!(highest().await, Some(0x0101), "burned");
+
+    let limit = u64::try_from(i64::MAX).unwrap();
+    for (serial, is_counted) in [
+        (u64::MAX, false),
+        (limit + 1, false),
+        (limit, false),
+        (limit - 1, true),
+    ] {
+        import(Serial::try_from(serial).unwrap()).await;
+        let expected = if is_counted { serial } else { 0x0101 };
+        assert_eq!(highest().await, Some(expected), "{serial:x}");
+    }
+}
+
 /// A revocation that was taken off the CRLs stays a revocation.
 pub async fn an_unlisted_revocation_stays(ground: &dyn Ground) {
     let (store, sample) = (ground.open().await, Sample::default());
