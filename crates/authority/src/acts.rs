@@ -10,7 +10,7 @@ use countersign_policy::{
 
 use tracing::info;
 
-use crate::engine::{Authority, Core};
+use crate::engine::{Authority, Core, Rules};
 use crate::faults::{ActFault, Broken};
 use crate::issuance::Intended;
 use crate::model::{AuditEntry, Door, RequestRecord, RequestState, Revision};
@@ -96,14 +96,16 @@ impl Authority {
 
 impl Core {
     async fn approve(&self, act: Act) -> Result<RequestRecord, ActFault> {
-        let (record, explanation) = self.judged(&act, PersonVerdict::Approve).await?;
+        let rules = self.rules.load_full();
+        let judged = self.judged(&act, PersonVerdict::Approve, &rules);
+        let (record, explanation) = judged.await?;
         let csr = CheckedCsr::trusted_from_store(&record.csr_der).map_err(|source| {
             Broken::StoredRequest {
                 id: record.id,
                 source,
             }
         })?;
-        let signer = self.signer(&record.signer);
+        let signer = rules.signer(&record.signer);
         let signer = signer.as_deref();
         let unsignable = signer.and_then(|signer| {
             signer
@@ -170,7 +172,9 @@ impl Core {
     }
 
     async fn deny(&self, act: Act) -> Result<RequestRecord, ActFault> {
-        let (record, explanation) = self.judged(&act, PersonVerdict::Deny).await?;
+        let rules = self.rules.load_full();
+        let judged = self.judged(&act, PersonVerdict::Deny, &rules);
+        let (record, explanation) = judged.await?;
         let update = RequestUpdate {
             state: RequestState::Denied,
             explanation: Some(explanation),
@@ -231,6 +235,7 @@ impl Core {
         &self,
         act: &Act,
         verdict: PersonVerdict,
+        rules: &Rules,
     ) -> Result<(RequestRecord, Explanation), ActFault> {
         let record = self.find(act).await?;
         if record.state != RequestState::Pending {
@@ -262,7 +267,7 @@ impl Core {
             at: record.created,
         };
         let evidence = Evidence::none().with_person(Some(decision));
-        match decide(&self.policy.load(), &request, &evidence, now) {
+        match decide(&rules.policy, &request, &evidence, now) {
             Outcome::Done(Verdict::Approve(approval)) => {
                 Ok((record, approval.explanation().clone()))
             }

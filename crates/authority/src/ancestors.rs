@@ -21,7 +21,7 @@ use crate::store::{Change, Write};
 
 impl Authority {
     /// Takes newer CRLs of the CAs above an issuer, as PEM. For each of those CAs the list with the highest number is
-    /// kept, whether it was kept before or submitted now; lists of anybody else, and of the issuer itself, are left
+    /// kept, whether it was kept before or submitted now, or the latest where none has a number; lists of anybody else, and of the issuer itself, are left
     /// aside. All of it is taken, or nothing: afterwards every CA above has a list, they are in force, and none revokes
     /// a CA of the chain. Answers with how many lists are new.
     ///
@@ -69,7 +69,7 @@ pub enum AncestorCrlFault {
         /// Which, counted from one.
         place: usize,
     },
-    /// Which list is newer cannot be told, because one has no number.
+    /// Which list is newer cannot be told, because one has no number and another does, or was made at the same time.
     #[error("a CRL of {ca} has no number, or one of more than {MAX_NUMBER} octets")]
     WithoutNumber {
         /// Whose.
@@ -230,17 +230,10 @@ impl Ancestors {
         }
         let mut chosen = Vec::new();
         for ca in &self.cas {
-            // The same list twice is one list, also if one of the two is the one that is kept.
             let theirs = submitted
                 .iter()
                 .filter(|list| list.authority_key_id() == Some(&*ca.key_id));
-            let candidates: BTreeMap<&[u8], &Arc<Crl>> = ca
-                .list
-                .iter()
-                .chain(theirs)
-                .map(|list| (list.der(), list))
-                .collect();
-            chosen.push(ca.newest(candidates.into_values())?);
+            chosen.push(ca.newest(theirs)?);
         }
         for (ca, list) in self.cas.iter().zip(&chosen) {
             if list.as_ref().is_some_and(|list| is_delta(list)) {
@@ -323,41 +316,67 @@ impl Ancestor {
         list.verify_signed_by(self.certificate.spki_der())
     }
 
-    /// The list with the highest number.
+    /// The newest of the submitted lists and the one that is kept. The same list twice is one list, also if one of the
+    /// two is the one that is kept.
+    ///
+    /// Lists are compared by number. A kept one that has none, because it came with a directory that was taken over,
+    /// gives way to any that has; and to a later one, where the CA numbers none of its lists.
     fn newest<'a>(
-        &self,
-        candidates: impl Iterator<Item = &'a Arc<Crl>>,
+        &'a self,
+        submitted: impl Iterator<Item = &'a Arc<Crl>>,
     ) -> Result<Option<Arc<Crl>>, AncestorCrlFault> {
-        let mut newest: Option<(Number<'a>, &'a Arc<Crl>)> = None;
+        let without_number = || AncestorCrlFault::WithoutNumber { ca: self.name() };
+        let is_numbered = |list: &Arc<Crl>| list.number_bytes().is_some();
+        let kept = self.list.as_ref();
+        let mut candidates: BTreeMap<&[u8], &Arc<Crl>> = submitted
+            .filter(|list| kept != Some(*list))
+            .map(|list| (list.der(), list))
+            .collect();
+        let has_numbered = candidates.values().any(|list| is_numbered(list));
+        let kept = kept.filter(|list| is_numbered(list) || !has_numbered);
+        candidates.extend(kept.map(|list| (list.der(), list)));
+        let numbered = candidates.values().filter(|list| is_numbered(list)).count();
+        if numbered > 0 && numbered < candidates.len() {
+            return Err(without_number());
+        }
+        let mut newest: Option<(Age<'a>, &'a Arc<Crl>)> = None;
         let mut is_tied = false;
-        for list in candidates {
-            let ca = || self.name();
-            let number =
-                Number::of(list).ok_or_else(|| AncestorCrlFault::WithoutNumber { ca: ca() })?;
+        for list in candidates.into_values() {
+            let age = Age::of(list).ok_or_else(without_number)?;
             match &newest {
-                Some((highest, _)) if number < *highest => {}
-                Some((highest, _)) if number == *highest => is_tied = true,
+                Some((highest, _)) if age < *highest => {}
+                Some((highest, _)) if age == *highest => is_tied = true,
                 Some(_) | None => {
-                    newest = Some((number, list));
+                    newest = Some((age, list));
                     is_tied = false;
                 }
             }
         }
-        if is_tied {
-            return Err(AncestorCrlFault::SameNumber { ca: self.name() });
+        match newest {
+            Some((Age::Numbered(..), _)) if is_tied => {
+                Err(AncestorCrlFault::SameNumber { ca: self.name() })
+            }
+            Some((Age::Of(_), _)) if is_tied => Err(without_number()),
+            newest => Ok(newest.map(|(_, list)| Arc::clone(list))),
         }
-        Ok(newest.map(|(_, list)| Arc::clone(list)))
     }
 }
 
-/// A CRL number, compared as the magnitude it is.
+/// What tells the newer of two lists of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Number<'a>(usize, &'a [u8]);
+enum Age<'a> {
+    /// Without a number: when it was made.
+    Of(UnixTime),
+    /// Its number, compared as the magnitude it is: by length first.
+    Numbered(usize, &'a [u8]),
+}
 
-impl<'a> Number<'a> {
+impl<'a> Age<'a> {
     fn of(list: &'a Crl) -> Option<Self> {
-        let bytes = list.number_bytes()?;
-        (bytes.len() <= MAX_NUMBER).then_some(Self(bytes.len(), bytes))
+        let Some(bytes) = list.number_bytes() else {
+            return Some(Self::Of(list.this_update()));
+        };
+        (bytes.len() <= MAX_NUMBER).then_some(Self::Numbered(bytes.len(), bytes))
     }
 }
 
@@ -446,7 +465,7 @@ fn taken(issuer: &Issuer, new: Vec<AncestorCrl>, actor: &Requester, at: UnixTime
             action: "crl".into(),
             subject: format!("{id}/{ca}"),
             request: None,
-            detail: format!("number 0x{} was submitted", hexadecimal(&crl.number)),
+            detail: format!("{} was submitted", numbered(&crl)),
         });
         change.writes.push(Write::PutAncestorCrl {
             issuer: id.clone(),
@@ -462,11 +481,16 @@ fn is_delta(list: &Crl) -> bool {
         .any(|extension| extension.oid == oid::DELTA_CRL_INDICATOR)
 }
 
-fn hexadecimal(number: &[u8]) -> String {
-    if number.is_empty() {
-        return "00".to_owned();
+fn numbered(crl: &AncestorCrl) -> String {
+    let list = Crl::parse(&crl.der).ok();
+    if list.is_some_and(|list| list.number_bytes().is_none()) {
+        return "a list without a number".to_owned();
     }
-    number.iter().map(|byte| format!("{byte:02x}")).collect()
+    if crl.number.is_empty() {
+        return "number 0x00".to_owned();
+    }
+    let digits: String = crl.number.iter().map(|b| format!("{b:02x}")).collect();
+    format!("number 0x{digits}")
 }
 
 /// A text that an administrator sends: some lists for each CA of a chain.

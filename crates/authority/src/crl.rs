@@ -26,7 +26,8 @@ pub struct CrlState {
     pub record: CrlRecord,
     /// The list as PEM, followed by those of the CAs above up to the root.
     pub pem: String,
-    /// When that text last changed.
+    /// When what clients are given last changed. Not before this process began to give them lists of this scope: until
+    /// then they may have been given those of another.
     pub modified: UnixTime,
     /// Every list of that text, in its order.
     pub ends: Vec<CrlEnd>,
@@ -254,7 +255,8 @@ impl Revocations {
 
     pub(crate) fn publish(&self, issuer: &Issuer, record: CrlRecord) {
         let (number, scope) = (record.number, record.scope);
-        let state = self.at_length(|| compose(issuer, record, &self.ancestors.load()));
+        let mut state = self.at_length(|| compose(issuer, record, &self.ancestors.load()));
+        state.modified = state.modified.max(self.served_since());
         self.published(scope).store(Some(Arc::new(state)));
         self.news.send_replace(number);
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use countersign_pki::{Serial, UnixTime, verify};
+use countersign_pki::{Crl, Serial, UnixTime, verify};
 use countersign_policy::{Policy, SignerName};
 use tokio::time::Instant;
 use tracing::warn;
@@ -16,7 +16,9 @@ use crate::faults::Broken;
 use crate::issuance::Draft;
 use crate::issuer::{Issuer, IssuerId, Serials};
 use crate::keystore::{KeyStore, SignFault, Signature};
-use crate::model::{AuditEntry, Door, LedgerEntry, Owner, RequestId, RequestRecord, Revision};
+use crate::model::{
+    AuditEntry, CrlScope, Door, LedgerEntry, Owner, RequestId, RequestRecord, Revision,
+};
 use crate::profile::ProfileFault;
 use crate::recovery::Patience;
 use crate::revocation::Revocations;
@@ -86,14 +88,26 @@ impl Limits {
 
 type Signers = BTreeMap<SignerName, Arc<Signer>>;
 
+/// What a request is judged by. Replaced as a whole: nobody sees the policy of one configuration with the signers of
+/// another.
+pub(crate) struct Rules {
+    pub(crate) policy: Arc<Policy>,
+    signers: Arc<Signers>,
+}
+
+impl Rules {
+    pub(crate) fn signer(&self, name: &SignerName) -> Option<Arc<Signer>> {
+        self.signers.get(name).cloned()
+    }
+}
+
 pub(crate) struct Core {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) keys: Arc<dyn KeyStore>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) issuers: BTreeMap<IssuerId, Issuer>,
-    signers: ArcSwap<Signers>,
-    pub(crate) policy: ArcSwap<Policy>,
+    pub(crate) rules: ArcSwap<Rules>,
     pub(crate) limits: Limits,
     pub(crate) evidence: LocalEvidence,
     pub(crate) telemetry: Arc<dyn Telemetry>,
@@ -143,8 +157,10 @@ impl Authority {
                 .into_iter()
                 .map(|i| (i.id().clone(), i))
                 .collect(),
-            signers: ArcSwap::from_pointee(by_name(config.signers)),
-            policy: ArcSwap::from_pointee(config.policy),
+            rules: ArcSwap::from_pointee(Rules {
+                policy: Arc::new(config.policy),
+                signers: Arc::new(by_name(config.signers)),
+            }),
             limits: config.limits,
             evidence: LocalEvidence::new(Executables {
                 seconds: config.limits.executable_seconds,
@@ -184,20 +200,36 @@ impl Authority {
         self.core.signer(name)
     }
 
-    /// Puts other signers in force, for what is examined and drafted from now on. One whose issuer this
-    /// authority does not have signs nothing.
+    /// Puts another policy and other signers in force at once, for what is judged and drafted from now on. A request
+    /// that is being judged is judged anew before it is signed.
+    pub fn set_rules(&self, policy: Policy, signers: Vec<Signer>) {
+        self.core.rules.store(Arc::new(Rules {
+            policy: Arc::new(policy),
+            signers: Arc::new(by_name(signers)),
+        }));
+    }
+
+    /// Puts other signers in force under the same policy. One whose issuer this authority does not have signs nothing.
     pub fn set_signers(&self, signers: Vec<Signer>) {
-        self.core.signers.store(Arc::new(by_name(signers)));
+        let signers = Arc::new(by_name(signers));
+        self.core.rules.rcu(|rules| Rules {
+            policy: Arc::clone(&rules.policy),
+            signers: Arc::clone(&signers),
+        });
     }
 
     /// The policy in force.
     pub fn policy(&self) -> Arc<Policy> {
-        self.core.policy.load_full()
+        Arc::clone(&self.core.rules.load().policy)
     }
 
-    /// Puts a new policy in force for requests decided from now on.
+    /// Puts another policy in force for the same signers.
     pub fn set_policy(&self, policy: Policy) {
-        self.core.policy.store(Arc::new(policy));
+        let policy = Arc::new(policy);
+        self.core.rules.rcu(|rules| Rules {
+            policy: Arc::clone(&policy),
+            signers: Arc::clone(&rules.signers),
+        });
     }
 
     /// Changes how policy executables are run from now on; those that run already end as they began.
@@ -311,7 +343,7 @@ fn by_name(signers: Vec<Signer>) -> Signers {
 
 impl Core {
     pub(crate) fn signer(&self, name: &SignerName) -> Option<Arc<Signer>> {
-        self.signers.load().get(name).cloned()
+        self.rules.load().signer(name)
     }
 
     pub(crate) fn issuer(&self, id: &IssuerId) -> Result<&Issuer, Broken> {
@@ -381,10 +413,13 @@ async fn counter(store: &dyn Store, issuer: &Issuer) -> Result<Option<u64>, Brok
         Serials::Random => Ok(None),
         Serials::AsRecorded => Ok(store.next_serial(issuer.id()).await?),
         Serials::Sequential => {
-            // The counter never goes back: where there is one, this changes nothing.
+            if let Some(next) = store.next_serial(issuer.id()).await? {
+                return Ok(Some(next));
+            }
+            let highest = highest_serial(store, issuer).await?;
             let count = Write::CountSerials {
                 issuer: issuer.id().clone(),
-                next: 1,
+                next: highest.saturating_add(1),
             };
             let change = Change {
                 writes: vec![count],
@@ -394,6 +429,22 @@ async fn counter(store: &dyn Store, issuer: &Issuer) -> Result<Option<u64>, Brok
             Ok(store.next_serial(issuer.id()).await?)
         }
     }
+}
+
+/// The highest serial that a counter of the issuer must pass: of what it has signed here or elsewhere, as far as is known,
+/// its own certificate included if it has signed that.
+async fn highest_serial(store: &dyn Store, issuer: &Issuer) -> Result<u64, Broken> {
+    let in_ledger = store.highest_serial(issuer.id()).await?;
+    let record = store.crl(issuer.id(), CrlScope::Full).await?;
+    let list = record.and_then(|record| Crl::parse(&record.der).ok());
+    let on_list = list.iter().flat_map(Crl::serials);
+    let is_root = issuer.ancestors().is_empty();
+    let own = is_root.then(|| issuer.certificate().serial());
+    let elsewhere = on_list.chain(own).filter_map(|serial| serial.to_u64());
+    // The store's counter is a signed number; what is beyond was not counted.
+    let limit = u64::MAX >> 1;
+    let elsewhere = elsewhere.filter(|serial| *serial < limit);
+    Ok(elsewhere.chain(in_ledger).max().unwrap_or(0))
 }
 
 /// Somebody is working on the intent; recovery leaves it alone.

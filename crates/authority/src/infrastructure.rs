@@ -3,14 +3,21 @@
 //! Which machines those are stands in a file that the operator keeps, one certname a line. It is looked at whenever a
 //! CRL may have to be made, so that a change takes effect without a restart. The authority itself goes on checking
 //! everybody against everything.
+//!
+//! Names join the list by that file, and nobody leaves it by that file: a line that is gone, or a file of which half is
+//! written, must not make a stolen key good again.
 
 use std::collections::BTreeSet;
-use std::io::{ErrorKind, Read as _};
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use countersign_pki::{Crl, RevokedEntry, Serial};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use tokio::task::{JoinError, JoinHandle};
 use tracing::{info, warn};
 
 use crate::crl::{Replaced, Scheduled};
@@ -31,7 +38,12 @@ pub(crate) struct Infrastructure {
     is_readable: bool,
     /// Every revocation up to this revision was looked at with these names.
     covers: Option<Revision>,
+    /// A look at the file that took too long, and may still take.
+    reading: Option<JoinHandle<Read>>,
 }
+
+/// The names in the file, or why it could not be read.
+type Read = Result<BTreeSet<String>, String>;
 
 impl Authority {
     /// From now on agents are served the list of the site's own machines, whose certnames stand in the file
@@ -56,15 +68,11 @@ impl Core {
         };
         let mut publishing = revocations.publishing.lock().await;
         let scope = CrlScope::Infrastructure;
+        revocations.serve_from(self.clock.now());
         if let Some(record) = self.store.crl(id, scope).await? {
             revocations.publish(issuer, record);
         }
-        *publishing = Some(Infrastructure {
-            inventory,
-            names: None,
-            is_readable: true,
-            covers: None,
-        });
+        *publishing = Some(Infrastructure::new(inventory));
         self.publish_infra_crl(issuer, revocations, &mut publishing)
             .await
     }
@@ -88,16 +96,21 @@ impl Core {
             if infrastructure.covers >= Some(covers) && !is_due {
                 return Ok(());
             }
-            let listed: BTreeSet<Serial> = published
+            let list = published
                 .as_ref()
-                .and_then(|crl| Crl::parse(&crl.record.der).ok())
+                .and_then(|crl| Crl::parse(&crl.record.der).ok());
+            let listed: BTreeSet<Serial> = list
+                .as_ref()
                 .map(|crl| crl.serials().collect())
                 .unwrap_or_default();
-            let wanted = match &infrastructure.names {
-                Some(names) => self.serials_of(issuer, names).await?,
-                // The file was never read: whoever was on the list stays there.
-                None => listed.clone(),
-            };
+            // After a restore its number is ahead of the list: agents may have seen all those in between.
+            let number = published.as_ref().map(|crl| crl.record.number);
+            let is_due = is_due || list.and_then(|crl| crl.number()) != number;
+            // Whoever is on the list stays there, until the index says otherwise.
+            let mut wanted = listed.clone();
+            if let Some(names) = &infrastructure.names {
+                wanted.extend(self.serials_of(issuer, names).await?);
+            }
             let entries = revocations.entries(self.clock.now(), |serial| wanted.contains(serial));
             let same = |entries: &[RevokedEntry]| {
                 entries.len() == listed.len() && entries.iter().all(|e| listed.contains(&e.serial))
@@ -136,13 +149,42 @@ impl Core {
 }
 
 impl Infrastructure {
+    fn new(inventory: PathBuf) -> Self {
+        Self {
+            inventory,
+            names: None,
+            is_readable: true,
+            covers: None,
+            reading: None,
+        }
+    }
+
     /// Reads the file. What cannot be read changes nothing: a machine must
     /// not leave the list because a disk failed or a file is just being replaced.
     async fn look(&mut self) {
+        if let Some(reading) = self.reading.take() {
+            if !reading.is_finished() {
+                // One thread waits for the disk; a second would wait, too.
+                self.reading = Some(reading);
+                return self.learn(Err(NO_ANSWER.to_owned()));
+            }
+            // Old news, for a disk that is always that slow.
+            self.learn(found(reading.await));
+        }
         let path = self.inventory.clone();
-        let reading = tokio::task::spawn_blocking(move || read(&path));
-        let why = match tokio::time::timeout(LOOK, reading).await {
-            Ok(Ok(Ok(names))) => {
+        let mut reading = tokio::task::spawn_blocking(move || read(&path));
+        match tokio::time::timeout(LOOK, &mut reading).await {
+            Ok(read) => self.learn(found(read)),
+            Err(_) => {
+                self.reading = Some(reading);
+                self.learn(Err(NO_ANSWER.to_owned()));
+            }
+        }
+    }
+
+    fn learn(&mut self, read: Read) {
+        match read {
+            Ok(names) => {
                 if !self.is_readable {
                     info!(path = %self.inventory.display(), "the infrastructure inventory can be read again");
                 }
@@ -151,26 +193,35 @@ impl Infrastructure {
                     self.names = Some(names);
                     self.covers = None;
                 }
-                return;
             }
-            Ok(Ok(Err(why))) => why,
-            Ok(Err(_)) | Err(_) => "its disk does not answer".to_owned(),
-        };
-        if self.is_readable {
-            warn!(path = %self.inventory.display(), why, "the infrastructure inventory cannot be read; the infrastructure CRL keeps to the names that are known");
+            Err(why) => {
+                if self.is_readable {
+                    warn!(path = %self.inventory.display(), why, "the infrastructure inventory cannot be read; the infrastructure CRL keeps to the names that are known");
+                }
+                self.is_readable = false;
+            }
         }
-        self.is_readable = false;
     }
 }
 
-fn read(path: &Path) -> Result<BTreeSet<String>, String> {
-    let file = match std::fs::File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => {
+fn found(ended: Result<Read, JoinError>) -> Read {
+    ended.unwrap_or_else(|_| Err(NO_ANSWER.to_owned()))
+}
+
+fn read(path: &Path) -> Read {
+    // Not blocking: to open a pipe would wait for whoever writes to it.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(Errno::NOENT) => {
             return Err("there is no such file; write one certname a line".to_owned());
         }
         Err(error) => return Err(error.to_string()),
     };
+    let facts = file.metadata().map_err(|error| error.to_string())?;
+    if !facts.is_file() {
+        return Err("it is no regular file".to_owned());
+    }
     let mut text = String::new();
     let limit = u64::try_from(MAX_INVENTORY).unwrap_or(u64::MAX);
     file.take(limit.saturating_add(1))
@@ -184,5 +235,61 @@ fn read(path: &Path) -> Result<BTreeSet<String>, String> {
     Ok(names.map(str::to_owned).collect())
 }
 
+const NO_ANSWER: &str = "its disk does not answer";
 const LOOK: Duration = Duration::from_secs(5);
 const MAX_INVENTORY: usize = 1024 * 1024; // tens of thousands of names; a site has a handful of such machines
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use rustix::fs::{CWD, FileType, mknodat};
+
+    use super::*;
+
+    #[test]
+    fn only_regular_files_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let file = folder.path().join("file");
+        std::fs::write(&file, "puppet01\n").unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        for (path, expected) in [
+            (&*pipe, Err("it is no regular file")),
+            (folder.path(), Err("it is no regular file")),
+            (Path::new("/dev/zero"), Err("it is no regular file")),
+            (&*file, Ok("puppet01")),
+            (&*link, Ok("puppet01")),
+        ] {
+            let expected = expected.map(|name| BTreeSet::from([name.to_owned()]));
+            let expected = expected.map_err(str::to_owned);
+            assert_eq!(read(path), expected, "{}", path.display());
+        }
+    }
+
+    #[tokio::test]
+    async fn no_look_begins_while_one_is_under_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("inventory");
+        std::fs::write(&path, "new\n").unwrap();
+        let (answer, disk) = mpsc::sync_channel::<()>(1);
+        let mut inventory = Infrastructure::new(path);
+        inventory.reading = Some(tokio::task::spawn_blocking(move || {
+            disk.recv().unwrap();
+            Ok(BTreeSet::from(["old".to_owned()]))
+        }));
+        for _ in 0..3 {
+            inventory.look().await;
+            assert_eq!((&inventory.names, inventory.is_readable), (&None, false));
+        }
+        answer.send(()).unwrap();
+        while !inventory.reading.as_ref().unwrap().is_finished() {
+            tokio::task::yield_now().await;
+        }
+        inventory.look().await;
+        let names = Some(BTreeSet::from(["new".to_owned()]));
+        assert_eq!((inventory.names, inventory.is_readable), (names, true));
+    }
+}

@@ -336,7 +336,8 @@ impl CrlScope {
 pub struct AncestorCrl {
     /// The key identifier of the CA that signed it.
     pub key_id: Vec<u8>,
-    /// Its CRL number, as a big-endian magnitude without leading zeros (RFC 5280 5.2.3 allows 20 octets).
+    /// Its CRL number, as a big-endian magnitude without leading zeros (RFC 5280 5.2.3 allows 20 octets);
+    /// empty if it has none, too.
     pub number: Vec<u8>,
     /// Its place behind the issuer's own CRL.
     pub position: u32,

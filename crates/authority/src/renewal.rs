@@ -144,7 +144,7 @@ impl Core {
             state: RequestState::Failed,
             requester: actor.clone(),
             created: now,
-            explanation: explanation(&serial, now, self.policy.load().generation),
+            explanation: explanation(&serial, now, self.rules.load().policy.generation),
             failure: None,
             certificate: None,
             attachment: Vec::new(),

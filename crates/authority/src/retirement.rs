@@ -13,6 +13,7 @@ use crate::engine::{Authority, Core};
 use crate::faults::{Broken, RevokeFault};
 use crate::issuer::IssuerId;
 use crate::model::{AuditEntry, Door, RequestRecord, RequestState, Revocation, Revoked};
+use crate::revocation::Revocations;
 use crate::signing::{MAX_TRIES, commit_broken};
 use crate::store::{Change, CommitFault, Past, Precondition, StoreFault, Write};
 
@@ -129,7 +130,9 @@ impl Core {
                 change,
                 fresh,
                 unknown,
-            } = self.cleaning(issuer, names, revoked, actor).await?;
+            } = self
+                .cleaning((issuer, revocations), names, revoked, actor)
+                .await?;
             if change.writes.is_empty() {
                 return Ok(unknown);
             }
@@ -160,7 +163,7 @@ impl Core {
 
     async fn cleaning(
         &self,
-        issuer: &IssuerId,
+        (issuer, revocations): (&IssuerId, &Revocations),
         names: &[String],
         revoked: Revoked,
         actor: &Requester,
@@ -180,15 +183,11 @@ impl Core {
                 count: all.len(),
             });
             for entry in all {
-                if entry.revoked.is_some() || entry.not_after < revoked.at {
+                if entry.not_after < revoked.at {
                     continue;
                 }
-                let revocation = Revocation {
-                    issuer: issuer.clone(),
-                    serial: entry.serial,
-                    revoked,
-                    not_after: entry.not_after,
-                    listed: true,
+                let Some(revocation) = revocations.due(&entry, revoked) else {
+                    continue;
                 };
                 change.writes.push(Write::Revoke(revocation.clone()));
                 change.audit.push(AuditEntry {

@@ -35,6 +35,8 @@ pub(crate) struct Revocations {
     pub(crate) news: watch::Sender<u64>,
     /// When the lists of the CAs above were last judged.
     warned: AtomicI64,
+    /// When it was last chosen which of the lists clients are given: at start, or a little later.
+    served_since: AtomicI64,
 }
 
 impl Default for Revocations {
@@ -48,6 +50,7 @@ impl Default for Revocations {
             ancestors: ArcSwap::default(),
             news: watch::Sender::new(0),
             warned: AtomicI64::new(i64::MIN),
+            served_since: AtomicI64::new(i64::MIN),
         }
     }
 }
@@ -55,7 +58,7 @@ impl Default for Revocations {
 impl Authority {
     /// Revokes every certificate of a name that has not ended. When this returns, the revocation is
     /// durable, checked on every request, and in the published CRL; a CRL of thousands of entries follows within a
-    /// second. Revoking again changes nothing.
+    /// second. Revoking again changes nothing, except that what was taken off the CRL is put back on it.
     pub async fn revoke_name(
         &self,
         issuer: &IssuerId,
@@ -130,16 +133,10 @@ impl Core {
         for _ in 0..MAX_TRIES {
             let now = self.clock.now();
             let (preconditions, entries) = self.targets(issuer, target, now).await?;
+            let revoked = Revoked { at: now, reason };
             let fresh: Vec<Revocation> = entries
                 .iter()
-                .filter(|entry| entry.revoked.is_none())
-                .map(|entry| Revocation {
-                    issuer: issuer.clone(),
-                    serial: entry.serial,
-                    revoked: Revoked { at: now, reason },
-                    not_after: entry.not_after,
-                    listed: true,
-                })
+                .filter_map(|entry| revocations.due(entry, revoked))
                 .collect();
             if fresh.is_empty() {
                 // Revoked before; but its CRL may have failed then.
@@ -225,6 +222,7 @@ impl Core {
         let now = self.clock.now();
         for (issuer, revocations) in &self.revocations {
             let own = self.issuer(issuer)?;
+            revocations.serve_from(now);
             self.load_ancestors(own, revocations).await?;
             self.warn_of_ancestors(issuer, revocations);
             // All of them: a clock that is ahead at start must not make the index forget.
@@ -258,9 +256,35 @@ impl Core {
 }
 
 impl Revocations {
+    /// What is to be written so that a certificate is revoked and on the CRLs; `None` if it is. One that was taken off
+    /// them comes back with the time and the reason it had. Asked by whoever holds `revoking`.
+    pub(crate) fn due(&self, entry: &LedgerEntry, revoked: Revoked) -> Option<Revocation> {
+        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        let is_unlisted = || index.get(&entry.serial).is_some_and(|one| !one.listed);
+        if entry.revoked.is_some() && !is_unlisted() {
+            return None;
+        }
+        Some(Revocation {
+            issuer: entry.issuer.clone(),
+            serial: entry.serial,
+            revoked: entry.revoked.unwrap_or(revoked),
+            not_after: entry.not_after,
+            listed: true,
+        })
+    }
+
     fn add(&self, revoked: Vec<Revocation>) {
         let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
         index.extend(revoked.into_iter().map(|one| (one.serial, one)));
+    }
+
+    /// Clients are given other lists from now on, perhaps.
+    pub(crate) fn serve_from(&self, now: UnixTime) {
+        self.served_since.store(now.0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn served_since(&self) -> UnixTime {
+        UnixTime(self.served_since.load(Ordering::Relaxed))
     }
 
     /// Once at start, then once a day.

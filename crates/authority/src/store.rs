@@ -81,6 +81,10 @@ pub trait Store: Send + Sync {
     /// The serial that comes next where serials are counted; `None`: they are random.
     fn next_serial(&self, issuer: &IssuerId) -> Answer<'_, Option<u64>>;
 
+    /// The highest serial of an issuer that a counter could have given out, and could go on from: below 2^63 - 1.
+    /// Retired and burned ones count. It may be looked for in the whole ledger.
+    fn highest_serial(&self, issuer: &IssuerId) -> Answer<'_, Option<u64>>;
+
     /// Every revocation of an issuer whose certificate has not ended before `alive_at`, with the
     /// revision up to which the answer is complete.
     fn revocations(
@@ -278,7 +282,8 @@ pub enum Write {
         /// The certificate.
         der: Vec<u8>,
     },
-    /// Revokes a certificate of the ledger.
+    /// Revokes a certificate of the ledger. One that is revoked keeps its first time and reason; if it was taken off
+    /// the CRLs, it is back on them.
     Revoke(Revocation),
     /// Retires every certificate of a name: its newest one is no longer shown, and the name is free
     /// again. They stay in the ledger, and what was not revoked remains an identity until it ends.
@@ -302,7 +307,8 @@ pub enum Write {
         /// Which.
         serial: Serial,
     },
-    /// Keeps the CRL of a CA above the issuer, unless the one that is kept has the same number or a higher.
+    /// Keeps the CRL of a CA above the issuer, unless the one that is kept has the same number or a higher. Where
+    /// neither has a number, this one is kept.
     PutAncestorCrl {
         /// Below whom.
         issuer: IssuerId,

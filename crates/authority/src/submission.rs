@@ -1,6 +1,8 @@
 //! A request arrives: examined, decided, stored and, if a rule approves it, signed.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use countersign_pki::{CheckedCsr, UnixTime};
@@ -12,8 +14,8 @@ use countersign_policy::{
 use tokio::time::Instant;
 use tracing::info;
 
-use crate::engine::{Authority, Core};
-use crate::evidence::Busy;
+use crate::engine::{Authority, Core, Rules};
+use crate::evidence::{Busy, Claim};
 use crate::faults::{Broken, SubmitFault};
 use crate::issuance::{Draft, Intended, Issued};
 use crate::model::{AuditEntry, Door, RequestId, RequestRecord, RequestState, Revision};
@@ -102,84 +104,137 @@ impl Authority {
 }
 
 impl Core {
-    async fn submit(&self, submission: Submission) -> Result<Submitted, SubmitFault> {
+    /// Judges and settles a request; once more if other rules came in force before its intent was on record. What an
+    /// executable has said is kept: it is asked once for a request.
+    async fn submit(&self, mut submission: Submission) -> Result<Submitted, SubmitFault> {
         let now = self.clock.now();
         let id = self.new_request_id(now)?;
-        let policy = self.policy.load_full();
-        let signer = self.signer(&submission.signer);
-        let signer = signer.as_deref();
-        let unsignable = signer.and_then(|signer| {
+        let mut claim = None;
+        let mut executed = Executed::new();
+        for _ in 0..MAX_TRIES {
+            let rules = self.rules.load_full();
+            if claim.is_none() {
+                claim = self.claim(&submission, &rules).await?;
+            }
+            let judged = self.judge(&submission, &rules, now, &mut executed).await?;
+            let (state, explanation) = match &judged.verdict {
+                Verdict::Approve(approval) => {
+                    (RequestState::Approved, approval.explanation().clone())
+                }
+                Verdict::Deny(explanation) => (RequestState::Denied, explanation.clone()),
+                Verdict::Pending(explanation) => (RequestState::Pending, explanation.clone()),
+            };
+            let mut stored = Stored {
+                submission,
+                id,
+                state,
+                explanation,
+                failure: judged.unsignable.as_ref().map(ToString::to_string),
+                now,
+            };
+            if let Some(submitted) = self.settle(&mut stored, judged, &rules).await? {
+                return Ok(submitted);
+            }
+            info!(request = %id, "other rules came in force meanwhile; the request is judged anew");
+            submission = stored.submission;
+        }
+        Err(Broken::Contended.into())
+    }
+
+    /// Evidence outside the store may be slow, and is asked once for a request: not for one whose name is taken.
+    async fn claim(
+        &self,
+        submission: &Submission,
+        rules: &Rules,
+    ) -> Result<Option<Claim<'_>>, SubmitFault> {
+        if !rules.policy.asks_outside_for(&submission.signer) {
+            return Ok(None);
+        }
+        let key = submission.key.clone();
+        let duplicate = Duplicate::Requested;
+        let claimed = self.evidence.claim(&submission.door, &submission.key);
+        let claim = claimed.ok_or(SubmitFault::Duplicate { key, duplicate })?;
+        let signer = rules.signer(&submission.signer);
+        self.what_is_in_the_way(submission, signer.as_deref(), Looking::Ahead)
+            .await?;
+        Ok(Some(claim))
+    }
+
+    /// What profile and policy say of a request.
+    async fn judge(
+        &self,
+        submission: &Submission,
+        rules: &Rules,
+        now: UnixTime,
+        executed: &mut Executed,
+    ) -> Result<Judged, Broken> {
+        let policy = &rules.policy;
+        let unsignable = rules.signer(&submission.signer).and_then(|signer| {
             signer
                 .profile
                 .examine(&submission.csr, &submission.key, &submission.wishes)
                 .err()
         });
-        // Evidence outside the store may be slow, and is asked once for a request: not for one whose name is taken.
-        let _claim = if policy.asks_outside_for(&submission.signer) {
-            let key = submission.key.clone();
-            let duplicate = Duplicate::Requested;
-            let claimed = self.evidence.claim(&submission.door, &submission.key);
-            let claim = claimed.ok_or(SubmitFault::Duplicate { key, duplicate })?;
-            self.what_is_in_the_way(&submission, signer, Looking::Ahead)
-                .await?;
-            Some(claim)
-        } else {
-            None
+        let asking = match &unsignable {
+            Some(_) => Asking::WithoutRunning,
+            None => Asking::InEarnest(executed),
         };
-        let (verdict, automatic) = match &unsignable {
-            Some(fault) => {
-                let would_be = self
-                    .decide(&policy, &submission, Asking::WithoutRunning, now)
-                    .await?;
-                let pending = Verdict::Pending(unsignable_explanation(fault, &policy, now));
-                (pending, matches!(would_be, Verdict::Approve(_)))
-            }
-            None => {
-                let verdict = self
-                    .decide(&policy, &submission, Asking::InEarnest, now)
-                    .await?;
-                let automatic = matches!(verdict, Verdict::Approve(_));
-                (verdict, automatic)
-            }
+        let verdict = self.decide(policy, submission, asking, now).await?;
+        let automatic = matches!(verdict, Verdict::Approve(_));
+        let verdict = match &unsignable {
+            Some(fault) => Verdict::Pending(unsignable_explanation(fault, policy, now)),
+            None => verdict,
         };
-        let failure = unsignable.as_ref().map(ToString::to_string);
+        Ok(Judged {
+            verdict,
+            automatic,
+            unsignable,
+        })
+    }
 
-        let (state, explanation, approval) = match verdict {
-            Verdict::Approve(approval) => (
-                RequestState::Approved,
-                approval.explanation().clone(),
-                Some(approval),
-            ),
-            Verdict::Deny(explanation) => (RequestState::Denied, explanation, None),
-            Verdict::Pending(explanation) => (RequestState::Pending, explanation, None),
-        };
-        let mut stored = Stored {
-            submission,
-            id,
-            state,
-            explanation,
-            failure,
-            now,
+    /// Puts on record what a judgement comes to. `None`: it was made by rules that are no longer in force, and nothing
+    /// was written.
+    async fn settle(
+        &self,
+        stored: &mut Stored,
+        judged: Judged,
+        rules: &Arc<Rules>,
+    ) -> Result<Option<Submitted>, SubmitFault> {
+        let (id, state) = (stored.id, stored.state);
+        let signer = rules.signer(&stored.submission.signer);
+        let signer = signer.as_deref();
+        let Judged {
+            verdict,
+            automatic,
+            unsignable,
+        } = judged;
+        let approval = match verdict {
+            Verdict::Approve(approval) => Some(approval),
+            Verdict::Deny(_) | Verdict::Pending(_) => None,
         };
         match (approval, signer) {
             (Some(approval), Some(signer)) => {
-                let issued = self.submit_approved(&mut stored, approval, signer).await?;
+                let issued = self.submit_approved(stored, approval, signer, rules);
+                let Some((issued, version)) = issued.await? else {
+                    return Ok(None);
+                };
                 stored.report(self, DecisionOutcome::Issued);
-                let version = issued.1;
-                Ok(Submitted {
+                Ok(Some(Submitted {
                     id,
                     state: RequestState::Issued,
                     version,
-                    issued: Some(issued.0),
+                    issued: Some(issued),
                     unsignable: None,
                     automatic,
-                })
+                }))
             }
             (Some(_) | None, _) => {
-                if stored.state == RequestState::Pending {
+                if state == RequestState::Pending {
                     self.find_room(&stored.submission, signer).await?;
                 }
-                let version = self.insert(&mut stored, signer, None).await?;
+                let Some(version) = self.insert(stored, signer, None, rules).await? else {
+                    return Ok(None);
+                };
                 let outcome = match (state, &unsignable) {
                     (_, Some(_)) => DecisionOutcome::Unsignable,
                     (RequestState::Denied, None) => DecisionOutcome::Denied,
@@ -191,14 +246,14 @@ impl Core {
                 stored.report(self, outcome);
                 let s = &stored.submission;
                 info!(door = %s.door, name = ?s.key, request = %id, state = state.word(), "stored");
-                Ok(Submitted {
+                Ok(Some(Submitted {
                     id,
                     state,
                     version,
                     issued: None,
                     unsignable,
                     automatic,
-                })
+                }))
             }
         }
     }
@@ -208,7 +263,7 @@ impl Core {
         &self,
         policy: &Policy,
         submission: &Submission,
-        asking: Asking,
+        mut asking: Asking<'_>,
         now: UnixTime,
     ) -> Result<Verdict, Broken> {
         let mut evidence = Evidence::none().with_person(submission.decision.clone());
@@ -226,7 +281,9 @@ impl Core {
                 Outcome::Done(verdict) => return Ok(verdict),
                 Outcome::Need(queries) => {
                     for query in queries {
-                        evidence = self.answer(query, submission, asking, evidence).await?;
+                        evidence = self
+                            .answer(query, submission, &mut asking, evidence)
+                            .await?;
                     }
                 }
             }
@@ -237,7 +294,7 @@ impl Core {
         &self,
         query: Query,
         submission: &Submission,
-        asking: Asking,
+        asking: &mut Asking<'_>,
         evidence: Evidence,
     ) -> Result<Evidence, Broken> {
         Ok(match query {
@@ -249,19 +306,14 @@ impl Core {
             }
             Query::Execution(path) => {
                 let execution = match asking {
-                    Asking::InEarnest => {
-                        let request = submission.csr.to_pem();
-                        let begun = Instant::now();
-                        let executed = self.evidence.execute(&path, &submission.key, request);
-                        let executed = executed.await;
-                        let outcome = match &executed {
-                            Ok(Execution::Approved) => ExecutionOutcome::Approved,
-                            Ok(Execution::Declined(_)) => ExecutionOutcome::Declined,
-                            Err(Busy) => ExecutionOutcome::Busy,
-                        };
-                        self.telemetry.executed(outcome, begun.elapsed());
-                        executed.map_err(|Busy| Broken::Busy)?
-                    }
+                    Asking::InEarnest(executed) => match executed.get(&path) {
+                        Some(said) => said.clone(),
+                        None => {
+                            let said = self.execute(&path, submission).await?;
+                            executed.insert(path.clone(), said.clone());
+                            said
+                        }
+                    },
                     Asking::WithoutRunning => Execution::Approved,
                 };
                 evidence.with_execution(path, execution)
@@ -269,12 +321,28 @@ impl Core {
         })
     }
 
+    async fn execute(&self, path: &Path, submission: &Submission) -> Result<Execution, Broken> {
+        let request = submission.csr.to_pem();
+        let begun = Instant::now();
+        let executed = self.evidence.execute(path, &submission.key, request);
+        let executed = executed.await;
+        let outcome = match &executed {
+            Ok(Execution::Approved) => ExecutionOutcome::Approved,
+            Ok(Execution::Declined(_)) => ExecutionOutcome::Declined,
+            Err(Busy) => ExecutionOutcome::Busy,
+        };
+        self.telemetry.executed(outcome, begun.elapsed());
+        executed.map_err(|Busy| Broken::Busy)
+    }
+
+    /// `None`: the rules that approved it are no longer in force.
     async fn submit_approved(
         &self,
         stored: &mut Stored,
         approval: Approval,
         signer: &Signer,
-    ) -> Result<(Issued, Revision), SubmitFault> {
+        rules: &Arc<Rules>,
+    ) -> Result<Option<(Issued, Revision)>, SubmitFault> {
         let issuer = self.issuer(&signer.issuer)?;
         let asked = stored.submission.wishes.expiration_seconds;
         let validity = signer
@@ -293,7 +361,10 @@ impl Core {
             },
         )?;
         let flight = self.in_flight(&draft);
-        self.insert(stored, Some(signer), Some(&draft)).await?;
+        let inserted = self.insert(stored, Some(signer), Some(&draft), rules);
+        if inserted.await?.is_none() {
+            return Ok(None);
+        }
         let completed = self
             .complete(
                 Intended::after_durable_commit(draft),
@@ -301,7 +372,7 @@ impl Core {
             )
             .await?;
         drop(flight);
-        Ok(completed)
+        Ok(Some(completed))
     }
 
     /// Whether one more request from this address may wait. A limit, not a boundary: what arrives at the same moment is
@@ -329,18 +400,24 @@ impl Core {
         }
     }
 
-    /// Stores a new request, with its intent if it has one. Finds out what is in the way on conflict.
+    /// Stores a new request, with its intent if it has one. Finds out what is in the way on conflict. `None`: it was
+    /// approved by rules that are no longer in force, and is not stored.
     async fn insert(
         &self,
         stored: &mut Stored,
         signer: Option<&Signer>,
         draft: Option<&Draft>,
-    ) -> Result<Revision, SubmitFault> {
+        rules: &Arc<Rules>,
+    ) -> Result<Option<Revision>, SubmitFault> {
         let mut replaces: Option<RequestRecord> = None;
         for _ in 0..MAX_TRIES {
             let change = stored.change(signer, draft, replaces.as_ref());
+            let is_approved = stored.state == RequestState::Approved;
+            if is_approved && !Arc::ptr_eq(rules, &self.rules.load()) {
+                return Ok(None);
+            }
             match self.store.commit(change).await {
-                Ok(committed) => return Ok(committed.revision),
+                Ok(committed) => return Ok(Some(committed.revision)),
                 Err(CommitFault::Conflict { .. }) => {}
                 Err(other) => return Err(commit_broken(other).into()),
             }
@@ -424,11 +501,21 @@ impl Core {
     }
 }
 
-/// Whether an executable is really run, or taken to say yes: what only people can sign asks nobody.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asking {
-    InEarnest,
+/// What executables have said of a request.
+type Executed = BTreeMap<PathBuf, Execution>;
+
+/// Whether an executable is really run, unless it was, or taken to say yes: what only people can sign asks nobody.
+enum Asking<'a> {
+    InEarnest(&'a mut Executed),
     WithoutRunning,
+}
+
+/// What profile and policy say of a request.
+struct Judged {
+    verdict: Verdict,
+    /// Whether a rule approves such a request.
+    automatic: bool,
+    unsignable: Option<ProfileFault>,
 }
 
 /// When one looks for what occupies a name: before anything was tried, or after a commit was refused.

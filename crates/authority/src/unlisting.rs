@@ -1,7 +1,7 @@
 //! Entries leave the CRL before their time, because an administrator said so.
 //!
 //! What is taken off a CRL stays revoked: the authority itself goes on refusing it. Only those who know nothing but the
-//! CRL see it as good again.
+//! CRL see it as good again. Who revokes it once more puts it back.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};

@@ -406,12 +406,15 @@ impl Commit<'_> {
         )
     }
 
-    /// The first revocation stands: a later one changes neither time nor reason, and is no change in the feed.
+    /// The first revocation stands: a later one changes neither time nor reason. It is a change in the feed only if the
+    /// certificate had been taken off the CRLs.
     fn revoke(&mut self, revocation: &Revocation) -> Result<(), Fault> {
         let (issuer, serial) = (revocation.issuer.as_str(), revocation.serial.as_bytes());
         let revoked = self.execute(
-            "UPDATE certificates SET revoked_at = ?3, revoked_reason = ?4, revoked_revision = ?5
-             WHERE issuer = ?1 AND serial = ?2 AND state = 'issued' AND revoked_at IS NULL",
+            "UPDATE certificates
+             SET revoked_at = coalesce(revoked_at, ?3), revoked_reason = coalesce(revoked_reason, ?4),
+                 revoked_revision = coalesce(revoked_revision, ?5), unlisted = 0
+             WHERE issuer = ?1 AND serial = ?2 AND state = 'issued' AND (revoked_at IS NULL OR unlisted = 1)",
             params![
                 issuer,
                 serial,
@@ -470,12 +473,13 @@ impl Commit<'_> {
     }
 
     fn put_ancestor_crl(&mut self, issuer: &IssuerId, crl: &AncestorCrl) -> Result<(), Fault> {
-        // Magnitudes without leading zeros compare by length first.
+        // Magnitudes without leading zeros compare by length first. Empty ones say nothing: the engine has compared times.
         let put = self.execute(
             "INSERT INTO ancestor_crls (issuer, key_id, number, position, der) VALUES (?1, ?2, ?3, ?4, ?5)
              ON CONFLICT (issuer, key_id) DO UPDATE
              SET number = excluded.number, position = excluded.position, der = excluded.der
-             WHERE (length(excluded.number), excluded.number) > (length(number), number)",
+             WHERE (length(excluded.number), excluded.number) > (length(number), number)
+                OR (length(excluded.number) = 0 AND length(number) = 0 AND excluded.der <> der)",
             params![
                 issuer.as_str(),
                 crl.key_id,

@@ -271,6 +271,22 @@ pub(crate) fn next_serial(
     )
 }
 
+pub(crate) fn highest_serial(
+    connection: &Connection,
+    issuer: &IssuerId,
+) -> Result<Option<u64>, Fault> {
+    // Magnitudes without leading zeros compare by length first. The bound is what a counter in a signed column has left.
+    let highest = one(
+        connection,
+        "SELECT serial FROM certificates
+         WHERE issuer = ?1 AND (length(serial) < 8 OR (length(serial) = 8 AND serial < x'7fffffffffffffff'))
+         ORDER BY length(serial) DESC, serial DESC LIMIT 1",
+        params![issuer.as_str()],
+        |row| Columns::of(row, "serial").serial(),
+    )?;
+    Ok(highest.and_then(|serial| serial.to_u64()))
+}
+
 pub(crate) fn ancestor_crls(
     connection: &Connection,
     issuer: &IssuerId,

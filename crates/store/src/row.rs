@@ -254,7 +254,7 @@ impl<'r> Columns<'r> {
         self.known(CrlScope::from_word(&word))
     }
 
-    fn serial(&mut self) -> Result<Serial, Fault> {
+    pub(crate) fn serial(&mut self) -> Result<Serial, Fault> {
         let bytes: Vec<u8> = self.take()?;
         self.known(Serial::from_be_bytes(&bytes).ok())
     }

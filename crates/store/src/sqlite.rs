@@ -288,6 +288,11 @@ impl Store for SqliteStore {
         self.read(move |connection| query::next_serial(connection, &issuer))
     }
 
+    fn highest_serial(&self, issuer: &IssuerId) -> Answer<'_, Option<u64>> {
+        let issuer = issuer.clone();
+        self.read(move |connection| query::highest_serial(connection, &issuer))
+    }
+
     fn crl(&self, issuer: &IssuerId, scope: CrlScope) -> Answer<'_, Option<CrlRecord>> {
         let issuer = issuer.clone();
         self.read(move |connection| query::crl(connection, &issuer, scope))

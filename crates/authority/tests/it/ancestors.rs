@@ -209,6 +209,66 @@ async fn a_refused_submission_changes_nothing() {
     assert_eq!(site.audited().await.len(), 2);
 }
 
+/// Such a list comes with a directory that is taken over, from a CA that does not number its lists, or did not then.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_without_a_number_gives_way_to_a_later_or_a_numbered_one() {
+    let site = Site::new().await;
+    let made = |number, hours: u64| CrlFacts {
+        number,
+        this_update: NOW.minus_seconds((10 - hours) * 3600),
+        ..CrlFacts::good(0, NOW)
+    };
+    let list = |number, hours| site.root.crl(&made(number, hours));
+    let kept = made(None, 3);
+    // Signed once: the same facts signed twice are two lists.
+    let (first, later) = (site.root.crl(&kept), list(None, 4));
+    let both = [first.clone(), site.middle.crl(&CrlFacts::good(1, NOW))];
+    assert_eq!(site.put(&both).await.unwrap(), 2);
+    let root = || {
+        let state = site.world.authority.served_crl(&issuer_id()).unwrap();
+        let blocks = pem::decode_all(state.pem.as_bytes(), &pem::PemLimits::BUNDLE).unwrap();
+        let list = Crl::parse(&blocks[2].der).unwrap();
+        (list.number(), list.this_update())
+    };
+    let tied = site.root.crl(&CrlFacts {
+        next_update: NOW.plus_seconds(3600),
+        ..kept
+    });
+    // What is submitted, how many are taken (none: refused), which one is served then.
+    let steps = [
+        ("earlier", vec![list(None, 2)], Some(0), (None, 3)),
+        ("the same", vec![first], Some(0), (None, 3)),
+        ("of the same time", vec![tied], None, (None, 3)),
+        ("later", vec![later.clone()], Some(1), (None, 4)),
+        (
+            "with and without",
+            vec![list(None, 5), list(Some(7), 5)],
+            None,
+            (None, 4),
+        ),
+        (
+            "numbered, with the kept one",
+            vec![later, list(Some(0), 1)],
+            Some(1),
+            (Some(0), 1),
+        ),
+        ("higher", vec![list(Some(9), 1)], Some(1), (Some(9), 1)),
+        ("again without", vec![list(None, 9)], None, (Some(9), 1)),
+    ];
+    for (what, lists, taken, (number, hours)) in steps {
+        let put = site.put(&lists).await;
+        let served = made(number, hours);
+        match taken {
+            Some(count) => assert_eq!(put.unwrap(), count, "{what}"),
+            None => assert!(
+                matches!(put, Err(AncestorCrlFault::WithoutNumber { .. })),
+                "{what}: {put:?}"
+            ),
+        }
+        assert_eq!(root(), (served.number, served.this_update), "{what}");
+    }
+}
+
 /// Puppet Server would refuse: it replaces lists only where there is one. All that are missing come at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_lists_are_added_together() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use countersign_authority::store::Past;
 use countersign_authority::{Duplicate, Limits, RequestRecord, RequestState, SubmitFault};
-use countersign_policy::{Apex, Finding, Rule, RuleKind};
+use countersign_policy::{Apex, Finding, Policy, Rule, RuleKind};
 
 use crate::world::{self, DOOR, World, act, submission};
 
@@ -182,6 +182,59 @@ async fn every_end_but_status_0_declines_and_unread_input_does_not() {
         site.write(script, 0o755);
         assert_eq!(site.submit(&format!("host{n}")).await, expected, "{case}");
     }
+}
+
+/// While an executable thinks, the configuration is reloaded: what is in force when it has answered counts.
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_that_were_withdrawn_meanwhile_sign_nothing() {
+    let site = Autosign::new(Apex::Excluded).await;
+    let [runs, go] = ["runs", "go"].map(|name| site.world.folder.path().join(name));
+    let script = format!(
+        "#!/bin/sh\necho \"$1\" >> {}\nuntil [ -e {} ]; do sleep 0.02; done\n",
+        runs.display(),
+        go.display()
+    );
+    site.write(&script, 0o755);
+    let authority = &site.world.authority;
+    let executable = Policy::clone(&authority.policy());
+    let mut reserved = executable.clone();
+    reserved.reserved_names.insert("reserved".to_owned());
+    let renewed = Policy {
+        generation: 4,
+        ..executable.clone()
+    };
+    for (name, next, state) in [
+        ("withdrawn", world::policy(false), RequestState::Pending),
+        ("reserved", reserved, RequestState::Pending),
+        ("same", renewed, RequestState::Issued),
+    ] {
+        authority.set_policy(executable.clone());
+        let submitted = {
+            let authority = authority.clone();
+            tokio::spawn(async move { authority.submit(submission(name)).await })
+        };
+        let seen = || std::fs::read_to_string(&runs).is_ok_and(|seen| seen.contains(name));
+        let begun = async {
+            while !seen() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let patience = Duration::from_secs(8);
+        tokio::time::timeout(patience, begun).await.unwrap();
+        let generation = next.generation;
+        authority.set_policy(next);
+        std::fs::write(&go, "").unwrap();
+        let submitted = submitted.await.unwrap().unwrap();
+        assert_eq!(submitted.state, state, "{name}");
+        let explanation = site.record(name).await.explanation;
+        assert_eq!(explanation.generation, generation, "{name}");
+        std::fs::remove_file(&go).unwrap();
+    }
+    authority.set_rules(world::policy(true), Vec::new());
+    assert!(authority.signer(&world::agent_signer()).is_none());
+    assert_eq!(authority.policy().rules.len(), 1);
+    let runs = std::fs::read_to_string(&runs).unwrap();
+    assert_eq!(runs, "withdrawn\nreserved\nsame\n", "each is asked once");
 }
 
 #[tokio::test(flavor = "multi_thread")]

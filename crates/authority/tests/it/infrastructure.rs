@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use countersign_authority::{Authority, CrlState};
+use countersign_authority::{Authority, Clock as _, CrlState};
 use countersign_pki::{Crl, RevocationReason, Serial};
+use countersign_store::backup::CRL_NUMBERS_SKIPPED;
 
 use crate::world::{World, act, issuer_id, submission};
 
@@ -121,10 +122,82 @@ async fn nobody_leaves_the_list_because_the_file_cannot_be_read() {
     world.clock.advance(86_400);
     world.authority.refresh_crls().await.unwrap();
     assert_eq!(served(&world), (2, vec![serial]));
+}
 
-    // A file that can be read and does not name it does.
-    write(&world, "db01\n");
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_listed_stays_listed_until_its_end_or_a_command() {
+    let world = World::new(true).await;
+    let puppet = issue(&world, "puppet01").await;
+    let db = issue(&world, "db01").await;
+    let mut both = vec![puppet, db];
+    both.sort();
+    write(&world, "puppet01\ndb01\n");
+    turn_on(&world).await;
+    revoke(&world.authority, "puppet01").await;
+    revoke(&world.authority, "db01").await;
+    assert_eq!(served(&world), (2, both.clone()));
+
+    // Its line is gone; the file is cut short.
+    for text in ["db01\n", "", "d"] {
+        write(&world, text);
+        world.authority.refresh_crls().await.unwrap();
+        assert_eq!(served(&world), (2, both.clone()), "{text:?}");
+    }
+    let world = world.restart(true).await;
+    turn_on(&world).await;
+    assert_eq!(served(&world), (2, both), "after a restart");
+
+    let (issuer, actor) = (issuer_id(), act("x").actor);
+    let unlisted = world.authority.unlist(&issuer, [db].into(), &actor);
+    assert_eq!(unlisted.await.unwrap(), 1);
+    assert_eq!(served(&world), (3, vec![puppet]));
+    world.clock.advance(6 * 365 * 86_400);
     world.authority.refresh_crls().await.unwrap();
-    assert_eq!(served(&world), (3, vec![]));
-    assert!(world.authority.is_revoked(&issuer_id(), &serial));
+    assert_eq!(served(&world), (4, vec![]), "the certificate has ended");
+    assert!(world.authority.is_revoked(&issuer, &puppet));
+}
+
+/// A restored store is behind the lists that agents have seen: its numbers jump ahead, and the list follows.
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_restore_the_list_has_the_number_that_was_skipped_to() {
+    let world = World::new(true).await;
+    let serial = issue(&world, "puppet01").await;
+    write(&world, "puppet01\n");
+    turn_on(&world).await;
+    revoke(&world.authority, "puppet01").await;
+    assert_eq!(served(&world), (1, vec![serial]));
+    let World {
+        folder,
+        clock,
+        authority,
+    } = world;
+    drop(authority);
+    countersign_store::backup::resume(&folder.path().join("countersign.db"), clock.now()).unwrap();
+
+    let world = World::on(folder, clock, true).await;
+    turn_on(&world).await;
+    let (number, listed) = served(&world);
+    assert!(number > u64::from(CRL_NUMBERS_SKIPPED), "{number}");
+    assert_eq!(listed, [serial]);
+    let state = world.authority.served_crl(&issuer_id()).unwrap();
+    assert_eq!(state.record.number, number);
+    world.authority.refresh_crls().await.unwrap();
+    assert_eq!(served(&world).0, number, "once");
+}
+
+/// Whoever has a copy from before may have a copy of the other list.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_that_switches_between_the_lists_makes_copies_old() {
+    let mut world = World::new(true).await;
+    turn_on(&world).await;
+    for is_on in [false, true, false] {
+        world.clock.advance(3600);
+        world = world.restart(true).await;
+        if is_on {
+            turn_on(&world).await;
+        }
+        let state = world.authority.served_crl(&issuer_id()).unwrap();
+        assert_eq!(state.modified, world.clock.now(), "on: {is_on}");
+        assert_eq!(state.record.number, 0, "it is not made anew");
+    }
 }

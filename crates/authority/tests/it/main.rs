@@ -16,6 +16,7 @@ mod kill_points;
 mod recovery;
 mod renewal;
 mod retirement;
+mod serials;
 mod tripwire;
 mod unlisting;
 mod world;

@@ -154,6 +154,10 @@ impl<S: Store> Store for TripStore<S> {
         self.0.next_serial(issuer)
     }
 
+    fn highest_serial(&self, issuer: &IssuerId) -> Answer<'_, Option<u64>> {
+        self.0.highest_serial(issuer)
+    }
+
     fn crl(&self, issuer: &IssuerId, scope: CrlScope) -> Answer<'_, Option<CrlRecord>> {
         self.0.crl(issuer, scope)
     }

@@ -60,3 +60,53 @@ async fn an_entry_taken_off_the_crl_stays_revoked_also_after_a_restart() {
     let (_, listed) = published(&world);
     assert!(!listed.contains(&first) && listed.contains(&second) && listed.len() == 2);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_taken_off_the_crl_comes_back_when_it_is_revoked_or_cleaned_again() {
+    let world = World::new(true).await;
+    let (issuer, actor) = (issuer_id(), act("x").actor);
+    let reason = RevocationReason::Superseded;
+    let serial = revoked(&world, "web01").await;
+    let entry = async |world: &World| {
+        let found = world.authority.certificate(&issuer, &serial).await;
+        found.unwrap().unwrap().revoked.unwrap()
+    };
+    let first = entry(&world).await;
+    for way in ["by name", "by serial", "cleaned"] {
+        let unlisted = world.authority.unlist(&issuer, [serial].into(), &actor);
+        assert_eq!(unlisted.await.unwrap(), 1, "{way}");
+        let (number, listed) = published(&world);
+        assert_eq!(listed, BTreeSet::new(), "{way}");
+        world.clock.advance(60);
+        let authority = &world.authority;
+        let again = match way {
+            "by name" => {
+                authority
+                    .revoke_name(&issuer, "web01", reason, &actor)
+                    .await
+            }
+            "by serial" => {
+                let revoking = authority.revoke_serial(&issuer, &serial, reason, &actor);
+                revoking.await
+            }
+            _ => {
+                let names = vec!["web01".to_owned()];
+                let unknown = authority.clean(&issuer, names, reason, &actor).await;
+                unknown.map(|unknown| unknown.len() + 1)
+            }
+        };
+        assert_eq!(again.unwrap(), 1, "{way}");
+        assert_eq!(published(&world), (number + 1, [serial].into()), "{way}");
+        assert_eq!(entry(&world).await, first, "{way}: the first one stands");
+        let listed = authority.listed(&issuer);
+        assert_eq!(listed.first().map(|one| one.revoked), Some(first), "{way}");
+    }
+
+    let world = world.restart(true).await;
+    let issuer = issuer_id();
+    let again = world
+        .authority
+        .revoke_name(&issuer, "web01", reason, &actor);
+    assert_eq!(again.await.unwrap(), 0, "it is on the list");
+    assert_eq!(published(&world).1, [serial].into());
+}

@@ -212,7 +212,7 @@ pub(crate) async fn authority_of(
     Authority::start(config).await.unwrap()
 }
 
-fn config_of(
+pub(crate) fn config_of(
     folder: &Path,
     store: Arc<dyn Store>,
     keys: Arc<dyn KeyStore>,

@@ -126,6 +126,10 @@ impl Store for Switched {
         self.or(self.store.next_serial(issuer))
     }
 
+    fn highest_serial(&self, issuer: &IssuerId) -> Answer<'_, Option<u64>> {
+        self.or(self.store.highest_serial(issuer))
+    }
+
     fn crl(&self, issuer: &IssuerId, scope: CrlScope) -> Answer<'_, Option<CrlRecord>> {
         self.or(self.store.crl(issuer, scope))
     }

@@ -384,3 +384,12 @@ fn what_an_issuer_has_one_of_is_found_by_its_key() {
         "{counter}"
     );
 }
+
+/// It runs once in the life of an issuer, and needs no certificate for it.
+#[test]
+fn the_highest_serial_is_found_in_the_index_alone() {
+    let plan = one_plan(|connection| highest_serial(connection, &issuer()));
+    let expected =
+        "SEARCH certificates USING COVERING INDEX certificates_serial (issuer=?); USE TEMP B-TREE";
+    assert!(plan.starts_with(expected), "{plan}");
+}

@@ -85,9 +85,12 @@ macro_rules! store_suite {
             an_imported_serial_must_be_free,
             the_ledger_is_read_in_order_and_in_pages,
             counted_serials_move_forward,
+            the_highest_serial_that_can_be_counted_on_from,
             an_unlisted_revocation_stays,
+            an_unlisted_revocation_is_listed_again_by_the_next,
             crls_are_kept_by_scope,
             an_ancestors_crl_is_replaced_by_a_higher_number_alone,
+            an_ancestors_crl_without_a_number_gives_way,
         }
         $crate::store_suite! { @in upkeep, $ground,
             old_requests_are_found_by_door_state_and_age,

@@ -238,6 +238,59 @@ pub async fn counted_serials_move_forward(ground: &dyn Ground) {
     );
 }
 
+/// Every serial that is in the ledger counts: intended, burned, retired and imported ones. Random ones do not, nor those
+/// that leave a counter no room, nor those of others.
+pub async fn the_highest_serial_that_can_be_counted_on_from(ground: &dyn Ground) {
+    let (store, sample) = (ground.open().await, Sample::default());
+    let issuer = Sample::issuer();
+    let highest = async || store.highest_serial(&issuer).await.unwrap();
+    assert_eq!(highest().await, None);
+    let import = async |serial: Serial| {
+        let entry = LedgerEntry {
+            serial,
+            ..foreign(&sample, &serial.to_hex())
+        };
+        write(&*store, vec![Write::Import(entry)]).await;
+    };
+    import(Serial::random_from([0x5a; 16])).await;
+    assert_eq!(highest().await, None, "one that was not counted");
+    intend_serial(&*store, &sample, other_issuer(), 900).await;
+    assert_eq!(highest().await, None, "another issuer's");
+
+    intend_serial(&*store, &sample, issuer.clone(), 0xff).await;
+    assert_eq!(highest().await, Some(0xff));
+    // Compared as numbers, not as bytes.
+    import(Serial::try_from(0x0100).unwrap()).await;
+    import(Serial::try_from(0xfe).unwrap()).await;
+    assert_eq!(highest().await, Some(0x0100));
+    let retire = Write::Retire {
+        issuer: issuer.clone(),
+        name: "0100".to_owned(),
+        at: Sample::time(10),
+    };
+    write(&*store, vec![retire]).await;
+    assert_eq!(highest().await, Some(0x0100), "retired");
+    intend_serial(&*store, &sample, issuer.clone(), 0x0101).await;
+    let void = Write::VoidIntent {
+        issuer: issuer.clone(),
+        serial: Serial::try_from(0x0101).unwrap(),
+    };
+    write(&*store, vec![void]).await;
+    assert_eq!(highest().await, Some(0x0101), "burned");
+
+    let limit = u64::try_from(i64::MAX).unwrap();
+    for (serial, is_counted) in [
+        (u64::MAX, false),
+        (limit + 1, false),
+        (limit, false),
+        (limit - 1, true),
+    ] {
+        import(Serial::try_from(serial).unwrap()).await;
+        let expected = if is_counted { serial } else { 0x0101 };
+        assert_eq!(highest().await, Some(expected), "{serial:x}");
+    }
+}
+
 /// A revocation that was taken off the CRLs stays a revocation.
 pub async fn an_unlisted_revocation_stays(ground: &dyn Ground) {
     let (store, sample) = (ground.open().await, Sample::default());
@@ -281,6 +334,39 @@ pub async fn an_unlisted_revocation_stays(ground: &dyn Ground) {
     assert_eq!(all, [unlisted]);
     assert!(!holds(&*store, unrevoked(&revoked)).await);
     assert!(holds(&*store, unrevoked(&valid)).await);
+}
+
+/// Revoked once more, what was taken off the CRLs is on them again, with the time and the reason it had; it is told once.
+pub async fn an_unlisted_revocation_is_listed_again_by_the_next(ground: &dyn Ground) {
+    let (store, sample) = (ground.open().await, Sample::default());
+    let enrolment = enrol(&*store, &sample, "a").await;
+    let serial = enrolment.intent.serial;
+    let first = enrolment.revocation(Sample::time(9), RevocationReason::Superseded);
+    let unlist = Write::Unlist {
+        issuer: Sample::issuer(),
+        serial,
+    };
+    write(&*store, vec![Write::Revoke(first.clone()), unlist]).await;
+    let before = *store.revisions().borrow();
+
+    let second = enrolment.revocation(Sample::time(11), RevocationReason::KeyCompromise);
+    let revision = write(&*store, vec![Write::Revoke(second.clone())])
+        .await
+        .revision;
+    write(&*store, vec![Write::Revoke(second)]).await;
+    let told = Changed {
+        revision,
+        what: ChangedThing::Revocation {
+            issuer: Sample::issuer(),
+            serial,
+        },
+    };
+    assert_eq!(store.changes(before, 10).await.unwrap(), [told]);
+    let (_, all) = store
+        .revocations(&Sample::issuer(), Sample::time(0))
+        .await
+        .unwrap();
+    assert_eq!(all, [first]);
 }
 
 /// An issuer has one CRL of each scope, each with a number of its own.
@@ -357,6 +443,30 @@ pub async fn an_ancestors_crl_is_replaced_by_a_higher_number_alone(ground: &dyn 
     );
     let unused = IssuerId::parse("unused").unwrap();
     assert!(store.ancestor_crls(&unused).await.unwrap().is_empty());
+}
+
+/// Lists without a number replace each other, until one with a number comes. The same list again is not told.
+pub async fn an_ancestors_crl_without_a_number_gives_way(ground: &dyn Ground) {
+    let store = ground.open().await;
+    let issuer = Sample::issuer();
+    let list = |number: &[u8], der: &[u8]| AncestorCrl {
+        der: der.to_vec(),
+        ..ancestor(b"root", number, 0)
+    };
+    for (number, der, replaces) in [
+        (&[][..], &b"first"[..], true),
+        (&[], b"first", false),
+        (&[], b"second", true),
+        (&[1], b"numbered", true),
+        (&[], b"third", false),
+    ] {
+        let before = *store.revisions().borrow();
+        put_ancestor(&*store, &issuer, list(number, der)).await;
+        let kept = store.ancestor_crls(&issuer).await.unwrap();
+        assert_eq!(kept == [list(number, der)], replaces || der == b"first");
+        let told = store.changes(before, 10).await.unwrap().len();
+        assert_eq!(told, usize::from(replaces), "{der:?}");
+    }
 }
 
 /// A certificate that another authority signed.

@@ -307,6 +307,33 @@ async fn a_new_list_above_makes_the_agents_copy_old() {
     assert_eq!(status("Fri, 02 Jan 2026 04:05:00 GMT").await, 304);
 }
 
+/// A copy from before may be one of the whole list, however old the short one is.
+#[tokio::test]
+async fn a_list_of_another_scope_makes_the_agents_copy_old() {
+    let fleet = Fleet::of(BELOW_ROOT).await;
+    let folder = tempfile::tempdir().unwrap();
+    let inventory = folder.path().join("infra_inventory.txt");
+    std::fs::write(&inventory, "").unwrap();
+    let issuer = fleet.world.puppet_issuer();
+    let turn_on = async || {
+        let turned = fleet
+            .authority()
+            .serve_infra_crl(&issuer, inventory.clone());
+        turned.await.unwrap();
+    };
+    let status = async || {
+        let line = format!("GET {V1}/certificate_revocation_list/ca");
+        let since = "Fri, 02 Jan 2026 04:00:00 GMT";
+        let call = Call::new(&fleet.nobody, &line).header("if-modified-since", since);
+        call.send(&fleet.door).await.status
+    };
+    turn_on().await;
+    fleet.world.clock.advance(3600);
+    assert_eq!(status().await, 304);
+    turn_on().await;
+    assert_eq!(status().await, 200);
+}
+
 #[tokio::test]
 async fn expirations_of_a_chain() {
     let fleet = Fleet::of(BELOW_ROOT).await;
