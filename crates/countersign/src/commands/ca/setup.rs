@@ -123,7 +123,10 @@ impl Wishes {
                         "Invalid 'time to live' format '{text:?}' for parameter: :ca_ttl"
                     ))
                 };
-                text.parse::<Ttl>().map_err(fault)?.seconds
+                let ttl = text.parse::<Ttl>().map_err(fault)?;
+                let span = Span::seconds(ttl.seconds).as_lifetime();
+                span.map_err(|what| Refusal::error(format!("ca_ttl of puppet.conf: {what}")))?
+                    .as_seconds()
             }
             None => LIFETIME.as_seconds(),
         };
