@@ -6,7 +6,7 @@ use http::{Method, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::cli::{CsrCommand, Form, Target};
+use crate::cli::{ConfigArg, CsrCommand, Form, ServerArgs, Target};
 use crate::client::{Client, Reply, path_segment};
 use crate::config::Span;
 use crate::output::{self, Facts, Table};
@@ -19,9 +19,10 @@ pub(crate) async fn run(command: CsrCommand) -> Result<()> {
             state,
             all,
             output,
+            config,
             server,
         } => {
-            let mut client = Client::new(&server)?;
+            let mut client = client(&server, &config)?;
             // Requests of some doors let go of their names when they are over; who asks for such states means them.
             let all = all || state.iter().any(|state| OVER.contains(&state.as_str()));
             let none = match all || !state.is_empty() {
@@ -214,9 +215,17 @@ impl Place {
     }
 }
 
+fn client(server: &ServerArgs, config: &ConfigArg) -> Result<Client> {
+    let data = config.data(&server.data)?;
+    Client::new(&ServerArgs {
+        data,
+        ..server.clone()
+    })
+}
+
 /// The one request that a target means.
 async fn find(target: &Target, scope: Scope) -> Result<(Client, Place)> {
-    let mut client = Client::new(&target.server)?;
+    let mut client = client(&target.server, &target.config)?;
     let place = |door: String| Place {
         door,
         name: target.name.clone(),
