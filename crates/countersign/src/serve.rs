@@ -1,13 +1,15 @@
 //! `countersign serve`: puts the parts together, runs them, and takes them down again.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use countersign_authority::{
-    Authority, AuthorityConfig, Clock, Executables, IssuerId, Limits, Store, SystemClock, Telemetry,
+    Authority, AuthorityConfig, Clock, Executables, IssuerId, Limits, Revision, Store, SystemClock,
+    Telemetry,
 };
 use countersign_keys::SystemEntropy;
 use countersign_pki::UnixTime;
@@ -16,8 +18,8 @@ use countersign_server::metrics::{
     Doorway, EngineMetrics, Registry, ReloadMetrics, StateMetrics, TrafficMetrics,
 };
 use countersign_server::{
-    Listener, ListenerConfig, Monitor, OnBadCertificate, RequestLimits, RequestRates, Timeouts,
-    TlsIdentity, enrol, kubernetes, puppet,
+    Listener, ListenerConfig, ListenerFault, Monitor, OnBadCertificate, RequestLimits,
+    RequestRates, Timeouts, TlsIdentity, enrol, kubernetes, puppet,
 };
 use countersign_store::SqliteStore;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -73,6 +75,8 @@ pub(crate) async fn run(args: ServeArgs, settings: Settings) -> Result<()> {
 struct Service {
     addresses: ServerFile,
     is_first_start: bool,
+    /// Whether `ca setup` or `ca import` has made the authority, and no start.
+    was_there: bool,
     authority: Authority,
     folder: DataFolder,
     live: Arc<Live>,
@@ -85,8 +89,13 @@ impl Service {
     async fn start(args: ServeArgs, settings: Settings, log: LogLevel) -> Result<Self> {
         let counters = Counters::new(&settings);
         // Listens first, so that whoever waits for the rest is told what is missing.
-        let watched = Watched::start(settings.config.metrics.listen, &counters.monitor).await?;
         let folder = &settings.folder;
+        let watched = Watched::start(settings.config.metrics.listen, &counters.monitor).await;
+        if watched.is_err() && folder.database().try_exists()? {
+            // The lock of a server that runs here already says more than its address does.
+            SqliteStore::open(&folder.database())?;
+        }
+        let watched = watched?;
         if folder.create()? == Openness::Open {
             let folder = folder.root().display();
             warn!("others can read the names of files in {folder}: run `chmod 700 {folder}`");
@@ -94,6 +103,8 @@ impl Service {
         // Opened first: its lock keeps a second process from starting on the same directory.
         let store = SqliteStore::open_observed(&folder.database(), counters.engine())?;
         let is_first_start = folder.server()?.is_none() && store.epoch().await? == 0;
+        let first_act = store.audit(Revision::default(), 1).await?;
+        let was_there = first_act.iter().any(|(_, entry)| entry.action == "import");
         let store: Arc<dyn Store> = Arc::new(store);
         let (connections, files_before) = open_files(&settings.config.limits);
         let authority = start_authority(&settings, store, counters.engine()).await?;
@@ -164,6 +175,7 @@ impl Service {
         Ok(Self {
             addresses,
             is_first_start,
+            was_there,
             authority,
             folder,
             live,
@@ -176,7 +188,7 @@ impl Service {
     /// Says on standard output what was made, if this was the first start, and that the service is ready.
     fn announce(&self) -> Result<()> {
         if self.is_first_start {
-            output::line(&welcome(&self.folder, &self.addresses))?;
+            output::line(&welcome(&self.folder, &self.addresses, self.was_there))?;
         }
         Ok(output::line(&format!("ready {}", self.addresses.status()))?)
     }
@@ -241,7 +253,8 @@ impl Watched {
             stop: CancellationToken::new(),
         };
         if let Listen::On(address) = listen {
-            let listener = monitor.bind(address).await?;
+            let bound = monitor.bind(address).await;
+            let listener = bound.map_err(|fault| advised(fault, "--metrics-listen"))?;
             if !address.ip().is_loopback() {
                 warn!(%address, "metrics are shown to everybody who reaches the address: they name doors, issuers and rules");
             }
@@ -402,7 +415,8 @@ async fn bind_puppet(
         connections: place.connections,
         timeouts: timeouts(settings),
     };
-    let listener = Listener::bind(authority.clone(), router, config).await?;
+    let bound = Listener::bind(authority.clone(), router, config).await;
+    let listener = bound.map_err(|fault| advised(fault, "--listen"))?;
     Ok((door, place.furnish(listener, Doorway::Puppet)))
 }
 
@@ -436,8 +450,21 @@ async fn bind_kubernetes(
         connections: place.connections,
         timeouts: Timeouts::STANDARD,
     };
-    let listener = Listener::bind(authority.clone(), router, config).await?;
+    let bound = Listener::bind(authority.clone(), router, config).await;
+    let listener = bound.map_err(|fault| advised(fault, "--kubernetes-listen"))?;
     Ok(place.furnish(listener, Doorway::Kubernetes))
+}
+
+/// Why a listener does not listen, and what helps.
+fn advised(fault: ListenerFault, flag: &str) -> anyhow::Error {
+    match fault {
+        ListenerFault::Bind { address, source } if source.kind() == ErrorKind::AddrInUse => {
+            anyhow!(
+                "cannot listen on {address}, the address is in use: choose another {flag}, or stop what listens there"
+            )
+        }
+        other => other.into(),
+    }
 }
 
 /// How many connections a listener may hold, and how many open files this process was meant to have. The limit of open
@@ -519,7 +546,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 }
 
 /// What the first start has made, and what to do next.
-fn welcome(folder: &DataFolder, addresses: &ServerFile) -> String {
+fn welcome(folder: &DataFolder, addresses: &ServerFile, was_there: bool) -> String {
     let root = folder.root().display();
     let port = addresses.puppet.rsplit(':').next().unwrap_or("8140");
     // What works when it is typed as it stands, on this machine.
@@ -532,9 +559,13 @@ fn welcome(folder: &DataFolder, addresses: &ServerFile) -> String {
     let program = std::env::args()
         .next()
         .unwrap_or_else(|| "countersign".to_owned());
+    let title = match was_there {
+        true => format!("Took over the certificate authority that was in {root} already, with:"),
+        false => format!("Created a certificate authority in {root}:"),
+    };
     let mut text = format!(
         "\
-Created a certificate authority in {root}:
+{title}
   issuers    {root}/issuers
   server     {root}/tls, certname {certname}
   admin      {root}/admin/admin.pem and admin-key.pem, verified with ca.pem

@@ -271,7 +271,7 @@ pub(crate) fn machine_name() -> String {
 }
 
 /// A name that Puppet accepts as a certname and that can stand in a certificate as DNS name.
-fn is_host_name(name: &str) -> bool {
+pub(crate) fn is_host_name(name: &str) -> bool {
     let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let label = |label: &str| {
         label.len() <= 63

@@ -34,6 +34,7 @@ pub(super) async fn run(args: &ImportArgs) -> Result<u8> {
             errors: vec![
                 "    Missing required argument".to_owned(),
                 "    --cert-bundle, --private-key, --crl-chain are required".to_owned(),
+                "    or --cadir alone, the CA directory of a Puppet Server".to_owned(),
             ],
             verb: "import",
         }
@@ -54,7 +55,7 @@ pub(super) async fn run(args: &ImportArgs) -> Result<u8> {
     let file = |name: &str| folder.issuer(&issuer, name);
     let mut targets = setup::targets(folder, &issuer);
     targets.push(file("ca_key.pem"));
-    place::refuse_existing(&targets)?;
+    place::refuse_existing(folder, &targets)?;
     folder.create()?;
     let store = offline::store(&settings)?;
     place::refuse_used(&settings, &*store).await?;

@@ -35,7 +35,7 @@ pub(super) async fn run(args: &SetupArgs) -> Result<u8> {
     let file = |name: &str| folder.issuer(&issuer, name);
     let mut targets = targets(folder, &issuer);
     targets.extend([file("root_key.pem"), file("ca_key.pem")]);
-    place::refuse_existing(&targets)?;
+    place::refuse_existing(folder, &targets)?;
     folder.create()?;
     let store = offline::store(&settings)?;
     place::refuse_used(&settings, &*store).await?;
@@ -72,6 +72,10 @@ pub(super) async fn run(args: &SetupArgs) -> Result<u8> {
         "Generation succeeded. Find your files in {}",
         folder.root().display()
     ))?;
+    output::complain(&format!(
+        "Nothing here uses the root's key again: take {} away, to a place that is not connected.",
+        file("root_key.pem").display()
+    ));
     Ok(OK)
 }
 
