@@ -267,15 +267,19 @@ impl Core {
             at: record.created,
         };
         let evidence = Evidence::none().with_person(Some(decision));
-        match decide(&rules.policy, &request, &evidence, now) {
-            Outcome::Done(Verdict::Approve(approval)) => {
-                Ok((record, approval.explanation().clone()))
-            }
+        let explanation = match decide(&rules.policy, &request, &evidence, now) {
+            Outcome::Done(Verdict::Approve(approval)) => approval.explanation().clone(),
             Outcome::Done(Verdict::Deny(explanation) | Verdict::Pending(explanation)) => {
-                Ok((record, explanation))
+                explanation
             }
-            Outcome::Need(_) => Err(Broken::Contended.into()),
-        }
+            Outcome::Need(_) => return Err(Broken::Contended.into()),
+        };
+        // Why the rules left it to a person stays beside what the person said.
+        let explanation = Explanation {
+            steps: record.explanation.steps.clone(),
+            ..explanation
+        };
+        Ok((record, explanation))
     }
 
     async fn find(&self, act: &Act) -> Result<RequestRecord, ActFault> {

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest::{Context, SHA256};
 use countersign_authority::IssuerId;
+use countersign_server::puppet::Certname;
 use serde::{Deserialize, Serialize};
 use tar::{Archive, Builder, EntryType, Header};
 
@@ -213,8 +214,17 @@ pub(crate) fn is_known(path: &str) -> bool {
         (Some("issuers"), Some(issuer), Some(file), None) => {
             issuer.len() <= MAX_ISSUER && IssuerId::parse(issuer).is_ok() && is_plain(file)
         }
+        (Some("ssl"), Some("certs" | "private_keys" | "public_keys"), Some(file), None) => {
+            let name = file.strip_suffix(".pem");
+            file.len() <= MAX_FILE && name.is_some_and(|name| Certname::parse(name).is_ok())
+        }
         _ => false,
     }
+}
+
+/// Whether a file holds a private key, to judge by its name.
+pub(crate) fn is_key(path: &str) -> bool {
+    path == "admin/kubeconfig" || path.ends_with("key.pem") || path.starts_with(GENERATED_KEYS)
 }
 
 fn is_plain(name: &str) -> bool {
@@ -317,6 +327,10 @@ pub(crate) const SINGLE_FILES: [&str; 2] = ["autosign.conf", "infra_inventory.tx
 const MANIFEST: &str = "manifest.json";
 const MANIFEST_DIGEST: &str = "manifest.sha256";
 const MAX_MANIFEST: u64 = 1024 * 1024; // thousands of files; a data directory has some twenty
+/// Where `ca generate` puts keys, unless it is told otherwise.
+pub(crate) const GENERATED_KEYS: &str = "ssl/private_keys/";
+
+const MAX_FILE: usize = 100; // what a tar archive has room for
 const MAX_NAME: usize = 90; // the format has room for 100 octets of name...
 const MAX_ISSUER: usize = 140; // ...and 155 of folders
 
@@ -350,6 +364,16 @@ mod tests {
             ("issuers/puppet/..", false),
             ("issuers/puppet/a/b", false),
             ("countersign.db/x", false),
+            ("ssl/certs/web01.example.com.pem", true),
+            ("ssl/private_keys/web01.pem", true),
+            ("ssl/public_keys/web01.pem", true),
+            ("ssl/certs/Web01.pem", false),
+            ("ssl/certs/web01", false),
+            ("ssl/certs/.pem", false),
+            ("ssl/certs/a b.pem", false),
+            ("ssl/certs/../x.pem", false),
+            ("ssl/other/web01.pem", false),
+            ("ssl/web01.pem", false),
         ] {
             assert_eq!(is_known(name), known, "{name}");
         }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::config::{Autosign, Config, Listen, Span, StoreKind};
+use crate::config::{Autosign, Config, ConfigFault, Listen, Span, StoreKind};
 use crate::data_folder::DataFolder;
 
 pub(crate) use verbs::{
@@ -93,6 +93,8 @@ pub(crate) struct BackupArgs {
     pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) data: DataArg,
+    #[command(flatten)]
+    pub(crate) config: ConfigArg,
     /// Leave private keys out, where they are kept elsewhere; a restore then needs them from there
     #[arg(long)]
     pub(crate) without_keys: bool,
@@ -111,6 +113,8 @@ pub(crate) struct RestoreArgs {
     pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) data: DataArg,
+    #[command(flatten)]
+    pub(crate) config: ConfigArg,
 }
 
 /// Where the authority keeps its files.
@@ -136,6 +140,24 @@ impl DataArg {
     pub(crate) fn folder(&self) -> DataFolder {
         let named = self.dir().cloned();
         DataFolder::new(named.unwrap_or_else(|| Config::default().data))
+    }
+}
+
+/// A configuration in which a data directory stands.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct ConfigArg {
+    /// Countersign's configuration file (YAML), whose data directory is meant unless --data names one
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl ConfigArg {
+    /// The directory that was named by a flag, else that of the file.
+    pub(crate) fn data(&self, named: &DataArg) -> Result<DataArg, ConfigFault> {
+        match (named.dir(), &self.config) {
+            (None, Some(file)) => Config::load(file).map(|config| DataArg::of(config.data)),
+            (Some(_), _) | (None, None) => Ok(named.clone()),
+        }
     }
 }
 
@@ -174,6 +196,8 @@ pub(crate) enum CsrCommand {
         all: bool,
         #[command(flatten)]
         output: OutputArg,
+        #[command(flatten)]
+        config: ConfigArg,
         #[command(flatten)]
         server: ServerArgs,
     },
@@ -238,6 +262,8 @@ pub(crate) struct Target {
     /// Its door, where a name exists at several
     #[arg(long, value_parser = DOORS)]
     pub(crate) door: Option<String>,
+    #[command(flatten)]
+    pub(crate) config: ConfigArg,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 }
@@ -402,7 +428,9 @@ mod tests {
         fn pages_of(command: &clap::Command, name: &str, pages: &mut Vec<(String, Vec<u8>)>) {
             let mut page = Vec::new();
             let title: &'static str = Box::leak(name.to_owned().into_boxed_str());
-            let named = command.clone().name(title).version(None::<&str>);
+            let typed = name.replace('-', " ");
+            let named = command.clone().name(title).bin_name(typed);
+            let named = named.version(None::<&str>);
             clap_mangen::Man::new(named)
                 .date("")
                 .render(&mut page)

@@ -16,11 +16,12 @@ use rustls::pki_types::{
     CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer,
     ServerName,
 };
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{AlertDescription, ClientConfig, RootCertStore};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tracing::debug;
 
 use crate::cli::ServerArgs;
 use crate::config::Config;
@@ -119,9 +120,18 @@ impl Client {
         let url = self.url.clone();
         let what = || format!("{method} {path} at {url}");
         let exchange = tokio::time::timeout(DEADLINE, self.exchange(&method, path, content));
-        exchange
+        let exchanged = exchange
             .await
-            .with_context(|| format!("the server at {url} does not answer"))?
+            .with_context(|| format!("the server at {url} does not answer"))?;
+        match &exchanged {
+            Ok(reply) => debug!(%method, path, status = reply.status.as_u16(), "answered by {url}"),
+            Err(error) => debug!(%method, path, "not answered by {url}: {error:#}"),
+        }
+        exchanged
+            .map_err(|error| match is_revoked(&error) {
+                true => error.context(REVOKED),
+                false => error,
+            })
             .with_context(what)
     }
 
@@ -185,6 +195,17 @@ impl Client {
     }
 }
 
+/// Whether the server turned our certificate away because it was revoked (RFC 8446 6.2).
+fn is_revoked(error: &anyhow::Error) -> bool {
+    let revoked = rustls::Error::AlertReceived(AlertDescription::CertificateRevoked);
+    error.chain().any(|cause| {
+        let inner = cause.downcast_ref::<std::io::Error>();
+        let inner = inner.and_then(std::io::Error::get_ref);
+        let tls = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        tls == Some(&revoked)
+    })
+}
+
 /// A text as one segment of a path (RFC 3986 3.3); everything but unreserved characters is escaped.
 pub(crate) fn path_segment(text: &str) -> String {
     let mut segment = String::with_capacity(text.len());
@@ -238,7 +259,7 @@ fn of_folder(dir: Option<&PathBuf>) -> Result<(String, CredentialFiles)> {
     let folder = DataFolder::new(dir);
     let Some(server) = folder.server()? else {
         bail!(
-            "no server was ever started on {}: name its directory with --data, or a server with --server, --cert, --key and --cacert",
+            "no server was ever started on {}: name its directory with --data, or a server with --server, --cert, --key and --cacert, or start it: countersign serve",
             folder.root().display()
         );
     };
@@ -287,6 +308,8 @@ fn blocks(path: &Path) -> Result<Vec<pem::Block>> {
         .with_context(|| format!("{} is not PEM", path.display()))
 }
 
+const REVOKED: &str = "the server refuses this administrator's certificate, it was revoked: reload or restart the server, \
+                       which then makes new credentials in its data directory";
 const DEFAULT_PORT: u16 = 8140;
 /// A listing of a million certificates takes a while.
 const DEADLINE: Duration = Duration::from_secs(120);

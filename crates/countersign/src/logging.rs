@@ -1,6 +1,6 @@
 //! The log on standard error, and its level, which may change while the program runs.
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{Log, LogFormat};
@@ -40,6 +40,24 @@ pub(crate) fn start(log: &Log) -> Result<LogLevel> {
     Ok(LogLevel { replace })
 }
 
+/// Fails on what the filter would take for the name of a part of the program, and then log nothing else. What the
+/// environment says is not checked: it is for who knows the filter's whole language.
+pub(crate) fn check(level: &str) -> Result<()> {
+    let is_level = |word: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word));
+    for directive in level.split(',').map(str::trim) {
+        let is_known = match directive.rsplit_once('=') {
+            Some((target, word)) => !target.is_empty() && is_level(word),
+            None => is_level(directive),
+        };
+        ensure!(
+            is_known,
+            "log.level: {directive:?} is neither a level ({}) nor PART=LEVEL, for example countersign_server=debug",
+            LEVELS.join(", ")
+        );
+    }
+    Ok(())
+}
+
 /// What the configuration says is logged, unless the environment says otherwise.
 pub(crate) fn filter(log: &Log) -> Result<EnvFilter> {
     let level = std::env::var(EnvFilter::DEFAULT_ENV)
@@ -48,3 +66,5 @@ pub(crate) fn filter(log: &Log) -> Result<EnvFilter> {
     let level = level.as_ref().unwrap_or(&log.level);
     EnvFilter::try_new(level).with_context(|| format!("log level {level:?} cannot be understood"))
 }
+
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];

@@ -83,8 +83,7 @@ impl Live {
         if let Err(error) = self.log.set(filter) {
             warn!(error = format!("{error:#}"), "the log level stays");
         }
-        self.authority.set_signers(signers);
-        self.authority.set_policy(policy);
+        self.authority.set_rules(policy, signers);
         self.authority
             .set_executables(serve::executables(&settings, self.files_before));
         self.puppet.set_renewals(serve::renewals(&settings));

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use countersign_authority::{
-    Authority, AuthorityConfig, Clock as _, Executables, IssuerId, Limits, Store, SystemClock,
-    Telemetry,
+    Authority, AuthorityConfig, Clock as _, Executables, IssuerId, Limits, Revision, Store,
+    SystemClock, Telemetry,
 };
 use countersign_keys::SystemEntropy;
 use countersign_server::metrics::{
@@ -23,7 +23,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
 use self::announcement::welcome;
-use self::listeners::{Place, bind_kubernetes, bind_puppet, open_files, reachable, url};
+use self::listeners::{Place, advised, bind_kubernetes, bind_puppet, open_files, reachable, url};
 pub(crate) use self::listeners::{renewals, request_rates};
 use self::signals::{Asked, Signals};
 use crate::cli::ServeArgs;
@@ -72,6 +72,8 @@ pub(crate) async fn run(args: ServeArgs, settings: Settings) -> Result<()> {
 struct Service {
     addresses: ServerFile,
     is_first_start: bool,
+    /// Whether `ca setup` or `ca import` has made the authority, and no start.
+    was_there: bool,
     authority: Authority,
     folder: DataFolder,
     live: Arc<Live>,
@@ -84,8 +86,13 @@ impl Service {
     async fn start(args: ServeArgs, settings: Settings, log: LogLevel) -> Result<Self> {
         let counters = Counters::new(&settings);
         // Listens first, so that whoever waits for the rest is told what is missing.
-        let watched = Watched::start(settings.config.metrics.listen, &counters.monitor).await?;
         let folder = &settings.folder;
+        let watched = Watched::start(settings.config.metrics.listen, &counters.monitor).await;
+        if watched.is_err() && folder.database().try_exists()? {
+            // The lock of a server that runs here already says more than its address does.
+            SqliteStore::open(&folder.database())?;
+        }
+        let watched = watched?;
         if folder.create()? == Openness::Open {
             let folder = folder.root().display();
             warn!("others can read the names of files in {folder}: run `chmod 700 {folder}`");
@@ -93,6 +100,8 @@ impl Service {
         // Opened first: its lock keeps a second process from starting on the same directory.
         let store = SqliteStore::open_observed(&folder.database(), counters.engine())?;
         let is_first_start = folder.server()?.is_none() && store.epoch().await? == 0;
+        let first_act = store.audit(Revision::default(), 1).await?;
+        let was_there = first_act.iter().any(|(_, entry)| entry.action == "import");
         let store: Arc<dyn Store> = Arc::new(store);
         let (connections, files_before) = open_files(&settings.config.limits);
         let authority = start_authority(&settings, store, counters.engine()).await?;
@@ -163,6 +172,7 @@ impl Service {
         Ok(Self {
             addresses,
             is_first_start,
+            was_there,
             authority,
             folder,
             live,
@@ -175,7 +185,7 @@ impl Service {
     /// Says on standard output what was made, if this was the first start, and that the service is ready.
     fn announce(&self) -> Result<()> {
         if self.is_first_start {
-            output::line(&welcome(&self.folder, &self.addresses))?;
+            output::line(&welcome(&self.folder, &self.addresses, self.was_there))?;
         }
         Ok(output::line(&format!("ready {}", self.addresses.status()))?)
     }
@@ -240,7 +250,8 @@ impl Watched {
             stop: CancellationToken::new(),
         };
         if let Listen::On(address) = listen {
-            let listener = monitor.bind(address).await?;
+            let bound = monitor.bind(address).await;
+            let listener = bound.map_err(|fault| advised(fault, "--metrics-listen"))?;
             if !address.ip().is_loopback() {
                 warn!(%address, "metrics are shown to everybody who reaches the address: they name doors, issuers and rules");
             }

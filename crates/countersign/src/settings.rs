@@ -15,6 +15,7 @@ use crate::config::{
 };
 use crate::data_folder::DataFolder;
 use crate::first_start;
+use crate::logging;
 use crate::signers;
 
 /// Everything that `serve` needs to know.
@@ -67,7 +68,12 @@ impl Settings {
 
     /// The settings that a configuration comes to.
     pub(crate) fn from_config(mut config: Config, remarks: Remarks) -> Result<Self> {
-        check(&config)?;
+        let file = config.file.clone();
+        let in_file = |fault: anyhow::Error| match &file {
+            Some(file) => fault.context(file.display().to_string()),
+            None => fault,
+        };
+        check(&config).map_err(in_file)?;
         let folder = DataFolder::new(config.data.clone());
         if config.hostnames.is_empty() {
             // The names that it had, be it by a flag once or by `ca setup`: agents know the server by them.
@@ -80,13 +86,9 @@ impl Settings {
             config.puppet.autosign = Autosign::File(path);
         }
         let names = ServerNames::new(&config)?;
-        let issuers = issuers(&config, &names)?;
-        if config.gc.interval < MIN_INTERVAL {
-            let interval = config.gc.interval;
-            bail!("gc.interval {interval} is shorter than {MIN_INTERVAL}: collect less often");
-        }
+        let issuers = issuers(&config, &names).map_err(in_file)?;
         // Signers are made anew for the engine; here it only matters that they can be.
-        signers::all(&config)?;
+        signers::all(&config).map_err(in_file)?;
         Ok(Self {
             folder,
             config,
@@ -191,6 +193,22 @@ fn check(config: &Config) -> Result<()> {
     if !CSR_BYTES.contains(&bytes) {
         bail!("limits.csr_bytes: {bytes} is not between 4096 and 1048576");
     }
+    let interval = config.gc.interval;
+    if interval < MIN_INTERVAL {
+        bail!(
+            "gc.interval: {interval} is shorter than {MIN_INTERVAL}: collect less often, for example every 1h"
+        );
+    }
+    let puppet = &config.puppet;
+    let lifetimes = [
+        ("ca_ttl", puppet.ca_ttl),
+        ("auto_renewal_cert_ttl", puppet.auto_renewal_cert_ttl),
+    ];
+    for (key, span) in lifetimes {
+        span.as_lifetime()
+            .with_context(|| format!("puppet.{key}"))?;
+    }
+    logging::check(&config.log.level)?;
     Ok(())
 }
 
@@ -253,7 +271,7 @@ pub(crate) fn machine_name() -> String {
 }
 
 /// A name that Puppet accepts as a certname and that can stand in a certificate as DNS name.
-fn is_host_name(name: &str) -> bool {
+pub(crate) fn is_host_name(name: &str) -> bool {
     let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let label = |label: &str| {
         label.len() <= 63
@@ -448,11 +466,34 @@ mod tests {
                 "puppet: {puppet_conf: /nonexistent/puppet.conf}",
                 "/nonexistent/puppet.conf",
             ),
-            ("gc: {interval: 59s}", "gc.interval 59s is shorter than 1m"),
+            ("gc: {interval: 59s}", "gc.interval: 59s is shorter than 1m"),
+            ("puppet: {ca_ttl: 0d}", "puppet.ca_ttl: 0s is no lifetime"),
+            ("puppet: {ca_ttl: 51y}", "between 10m and 50y"),
+            (
+                "puppet: {auto_renewal_cert_ttl: 1m}",
+                "puppet.auto_renewal_cert_ttl: 1m is no lifetime",
+            ),
+            ("log: {level: loud}", "off, error, warn, info, debug, trace"),
+            (
+                "log: {level: 'info,rustls=loud'}",
+                r#"log.level: "rustls=loud""#,
+            ),
+            ("log: {level: ''}", "log.level"),
+            ("log: {level: '=debug'}", "log.level"),
         ];
         for (file, part) in cases {
             let fault = fault(file);
             assert!(fault.contains(part), "{file}: {fault}");
+            let names_a_file = fault.contains("c.yaml: ") || fault.contains("puppet.conf");
+            assert!(names_a_file, "{file}: {fault}");
+        }
+        for level in [
+            "warn",
+            "DEBUG",
+            "info,rustls=warn",
+            "off, countersign=trace",
+        ] {
+            settings(&[], &format!("log: {{level: '{level}'}}")).unwrap();
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use countersign_authority::store::Past;
 use countersign_authority::{Duplicate, Limits, RequestRecord, RequestState, SubmitFault};
-use countersign_policy::{Apex, Finding, Policy, Rule, RuleKind};
+use countersign_policy::{Apex, Deciding, Finding, Policy, Rule, RuleKind};
 
 use crate::world::{self, DOOR, World, act, submission};
 
@@ -58,6 +58,26 @@ impl Autosign {
             .await
             .unwrap()
             .unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_rules_found_stays_beside_what_a_person_decides() {
+    let site = Autosign::new(Apex::Excluded).await;
+    site.write("other\n", 0o644);
+    for name in ["approved", "denied"] {
+        assert_eq!(site.submit(name).await, RequestState::Pending);
+        let asked = site.record(name).await.explanation.steps;
+        assert_eq!(asked.len(), 1, "{asked:?}");
+        let decided = match name {
+            "approved" => site.world.authority.approve(act(name)).await.unwrap(),
+            _ => site.world.authority.deny(act(name)).await.unwrap(),
+        };
+        assert!(
+            matches!(decided.explanation.by, Some(Deciding::Person { .. })),
+            "{decided:?}"
+        );
+        assert_eq!(decided.explanation.steps, asked, "{name}");
     }
 }
 

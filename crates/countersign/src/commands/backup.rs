@@ -15,14 +15,12 @@ use zeroize::Zeroizing;
 
 use crate::archive::{self, ArchiveFault, DATABASE, FORMAT, Listed, Manifest, SINGLE_FILES};
 use crate::cli::BackupArgs;
-use crate::config::Config;
 use crate::data_folder::DataFolder;
 use crate::output;
 
 /// Makes a backup, and says what is in it.
 pub(crate) fn run(args: &BackupArgs) -> Result<()> {
-    let data = args.data.dir().cloned();
-    let folder = DataFolder::new(data.unwrap_or_else(|| Config::default().data));
+    let folder = args.config.data(&args.data)?.folder();
     let keys = if args.without_keys {
         Keys::LeftOut
     } else {
@@ -169,10 +167,7 @@ fn names(root: &Path) -> Result<Vec<String>> {
     let issuers = issuers
         .into_iter()
         .map(|issuer| format!("issuers/{issuer}"));
-    for folder in ["admin".to_owned(), "tls".to_owned()]
-        .into_iter()
-        .chain(issuers)
-    {
+    for folder in FOLDERS.map(str::to_owned).into_iter().chain(issuers) {
         if !root.join(&folder).is_dir() {
             continue;
         }
@@ -191,7 +186,7 @@ fn names(root: &Path) -> Result<Vec<String>> {
             } else {
                 let name = root.join(name).display().to_string();
                 output::complain(&format!(
-                    "countersign: left out, no file of the authority's: {}",
+                    "countersign: left out, no file of the authority's, or its name is too long: {}",
                     countersign_pki::terminal_safe(&name)
                 ));
             }
@@ -222,7 +217,7 @@ fn entries(folder: &Path) -> Result<Vec<String>> {
 /// Whether a file holds a private key, by its name or by what is in it.
 fn holds_key(source: &mut Source) -> Result<bool> {
     let path = &source.listed.path;
-    if path.ends_with("key.pem") || path == "admin/kubeconfig" {
+    if archive::is_key(path) {
         return Ok(true);
     }
     let mut beginning = Zeroizing::new(Vec::with_capacity(KEY_SEARCHED));
@@ -382,6 +377,14 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// Beside those of the issuers. What is below `ssl` was made by `ca generate`.
+const FOLDERS: [&str; 5] = [
+    "admin",
+    "tls",
+    "ssl/certs",
+    "ssl/private_keys",
+    "ssl/public_keys",
+];
 const BUFFER: usize = 256 * 1024;
 const KEY_SEARCHED: usize = 64 * 1024; // files with keys are small
 const TRIES: usize = 5;

@@ -335,6 +335,9 @@ async fn sign_in_bulk(client: &mut Client, names: Option<Vec<String>>) -> Result
                 .iter()
                 .for_each(|name| complain(&format!("      {}", terminal_safe(name))));
         }
+        if let Some(name) = outcome.signing_errors.first() {
+            complain(&says_why(name));
+        }
         return Ok(FAILED);
     }
     if outcome.signed.is_empty() {
@@ -376,6 +379,9 @@ async fn sign_one_by_one(
         let reply = put_status(client, name, &body).await?;
         if !progress.aside(|| report_signed(name, &reply))? {
             code = FAILED;
+            if reply.status != StatusCode::NOT_FOUND {
+                progress.aside(|| complain(&says_why(name)));
+            }
         }
         progress.step();
     }
@@ -407,6 +413,11 @@ fn report_signed(name: &str, reply: &Reply) -> Result<bool> {
         }
     }
     Ok(reply.status == StatusCode::NO_CONTENT)
+}
+
+fn says_why(name: &str) -> String {
+    let name = terminal_safe(name);
+    format!("`countersign csr explain {name} --door puppet` says why")
 }
 
 /// How an act on one name went.

@@ -6,7 +6,7 @@ use http::{Method, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::cli::{CsrCommand, Form, Target};
+use crate::cli::{ConfigArg, CsrCommand, Form, ServerArgs, Target};
 use crate::client::{Client, Reply, path_segment};
 use crate::config::Span;
 use crate::output::{self, Facts, Table};
@@ -19,16 +19,23 @@ pub(crate) async fn run(command: CsrCommand) -> Result<()> {
             state,
             all,
             output,
+            config,
             server,
         } => {
-            let mut client = Client::new(&server)?;
+            let mut client = client(&server, &config)?;
+            // Requests of some doors let go of their names when they are over; who asks for such states means them.
+            let all = all || state.iter().any(|state| OVER.contains(&state.as_str()));
+            let none = match all || !state.is_empty() {
+                true => "No requests.",
+                false => "No requests wait; --all also shows those that are over.",
+            };
             let filter = Filter {
                 door,
                 state: (!state.is_empty()).then(|| state.join(",")),
                 name: None,
                 all,
             };
-            list(&filter.fetch(&mut client).await?, output.form)
+            list(&filter.fetch(&mut client).await?, output.form, none)
         }
         CsrCommand::Show { target, output } => {
             let (mut client, place) = find(&target, Scope::Past).await?;
@@ -174,7 +181,7 @@ impl Filter {
 /// Which requests a name may mean.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
-    /// Those that hold their name.
+    /// Those that hold their name, before those that are over.
     Live,
     /// Also those that are over.
     Past,
@@ -208,9 +215,17 @@ impl Place {
     }
 }
 
+fn client(server: &ServerArgs, config: &ConfigArg) -> Result<Client> {
+    let data = config.data(&server.data)?;
+    Client::new(&ServerArgs {
+        data,
+        ..server.clone()
+    })
+}
+
 /// The one request that a target means.
 async fn find(target: &Target, scope: Scope) -> Result<(Client, Place)> {
-    let mut client = Client::new(&target.server)?;
+    let mut client = client(&target.server, &target.config)?;
     let place = |door: String| Place {
         door,
         name: target.name.clone(),
@@ -218,15 +233,20 @@ async fn find(target: &Target, scope: Scope) -> Result<(Client, Place)> {
     if let Some(door) = &target.door {
         return Ok((client, place(door.clone())));
     }
-    let name = Some(target.name.clone());
-    let filter = Filter {
+    let mut filter = Filter {
         door: None,
         state: None,
-        name,
+        name: Some(target.name.clone()),
         all: scope == Scope::Past,
     };
+    let mut found = filter.fetch(&mut client).await?;
+    if found.is_empty() && !filter.all {
+        // The server says best why a request that is over cannot be decided.
+        filter.all = true;
+        found = filter.fetch(&mut client).await?;
+    }
     let mut doors = Vec::new();
-    for item in filter.fetch(&mut client).await? {
+    for item in found {
         doors.push(Item::read(&item)?.door);
     }
     doors.sort();
@@ -267,12 +287,12 @@ async fn decide(target: &Target, act: &str, body: &Value, form: Form) -> Result<
     ))
 }
 
-fn list(items: &[Value], form: Form) -> Result<()> {
+fn list(items: &[Value], form: Form, none: &str) -> Result<()> {
     if form != Form::Table {
         return Ok(output::object(&json!({"items": items}), form)?);
     }
     if items.is_empty() {
-        return said("No requests.");
+        return said(none);
     }
     let mut table = Table::new(&["DOOR", "NAME", "STATE", "SIGNER", "REQUESTER", "CREATED"]);
     for value in items {
@@ -375,7 +395,11 @@ fn explanation_text(item: &Item) -> String {
             "nobody yet; waiting for `countersign csr approve` or `deny`",
         ),
     }
-    facts.add("decided at", &explanation.at.to_string());
+    let at = match explanation.effect {
+        Effect::Approve | Effect::Deny => "decided at",
+        Effect::Pending => "judged at",
+    };
+    facts.add(at, &explanation.at.to_string());
     facts.add("policy", &format!("generation {}", explanation.generation));
     if explanation.steps.is_empty() {
         facts.add("rules asked", "none");
@@ -458,6 +482,8 @@ fn accepted(reply: Reply) -> Result<Reply> {
 }
 
 const PAGE: usize = 1000;
+/// States from which nothing follows.
+const OVER: [&str; 3] = ["issued", "denied", "failed"];
 
 #[cfg(test)]
 mod tests {
@@ -486,7 +512,7 @@ mod tests {
              state:        pending\n\
              verdict:      undecided\n\
              decided by:   nobody yet; waiting for `countersign csr approve` or `deny`\n\
-             decided at:   2026-01-02T03:04:05Z\n\
+             judged at:    2026-01-02T03:04:05Z\n\
              policy:       generation 7\n\
              rules asked:  lab (allowlist) absent\n\
              \x20             auto\\u{1b}sign (always) mismatch: reserved"

@@ -13,16 +13,15 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use countersign_authority::{Clock as _, SystemClock};
 use countersign_store::backup::{self, Resumed};
 
-use crate::archive::{self, ArchiveFault, DATABASE, Listed, Manifest};
+use crate::archive::{self, ArchiveFault, DATABASE, GENERATED_KEYS, Listed, Manifest};
 use crate::cli::RestoreArgs;
-use crate::config::Config;
 use crate::data_folder::create_folder;
 use crate::output;
 
 /// Restores a backup, and says where the authority goes on.
 pub(crate) fn run(args: &RestoreArgs) -> Result<()> {
-    let data = args.data.dir().cloned();
-    let data = data.unwrap_or_else(|| Config::default().data);
+    let folder = args.config.data(&args.data)?.folder();
+    let data = folder.root().to_owned();
     let (manifest, resumed) = restore(&args.file, &data)?;
     output::line(&told(&data, &manifest, &resumed))?;
     Ok(())
@@ -105,6 +104,13 @@ fn told(data: &Path, manifest: &Manifest, resumed: &Resumed) -> String {
     if !needed.is_empty() {
         lines.push("The backup was made without keys. Before the start, put these in place, with mode 0600:".to_owned());
         lines.extend(needed.iter().map(|path| format!("  {root}/{path}")));
+    }
+    let (generated, remade): (Vec<&String>, Vec<&String>) = remade
+        .into_iter()
+        .partition(|path| path.starts_with(GENERATED_KEYS));
+    if !generated.is_empty() {
+        lines.push("Keys that `ca generate` had made; nobody makes them anew:".to_owned());
+        lines.extend(generated.iter().map(|path| format!("  {root}/{path}")));
     }
     if !remade.is_empty() {
         lines.push("These are made anew by the start, with new certificates:".to_owned());
@@ -241,7 +247,7 @@ fn lock(folder: &File, data: &Path) -> Result<()> {
 
 /// Files that only their owner may read, whatever the manifest says.
 fn is_secret(path: &str) -> bool {
-    path == DATABASE || path == "admin/kubeconfig" || path.ends_with("key.pem")
+    path == DATABASE || archive::is_key(path)
 }
 
 fn sync_folders(folder: &Path) -> io::Result<()> {

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use super::Span;
 use super::hocon::{self, HoconFault, Node, Value};
-use super::puppet_conf::LONGEST_TTL;
 use super::puppet_server::{Ignored, KeyFault, truth};
 
 /// What is taken from the file; `None`: it does not say.
@@ -46,13 +45,7 @@ impl CaConf {
                 }
                 "allow-auto-renewal" => read.allow_auto_renewal = Some(boolean(key, node)?),
                 "auto-renewal-cert-ttl" => read.auto_renewal_cert_ttl = Some(ttl(key, node)?),
-                "ca-ttl" => {
-                    let span = ttl(key, node)?;
-                    if span > LONGEST_TTL {
-                        return Err(fault(key, node, "is longer than 50y".to_owned()));
-                    }
-                    read.ca_ttl = Some(span);
-                }
+                "ca-ttl" => read.ca_ttl = Some(ttl(key, node)?),
                 "enable-infra-crl" => read.enable_infra_crl = Some(boolean(key, node)?),
                 "infra-nodes-path" => read.infra_nodes_path = Some(text_of(key, node)?.into()),
                 "certificate-status" => {
@@ -125,10 +118,8 @@ fn ttl(key: &str, node: &Node) -> Result<Span, KeyFault> {
         seconds = seconds.saturating_add(span.as_seconds());
         rest = rest.get(end..).unwrap_or_default().trim_start();
     }
-    match Span::seconds(seconds) {
-        span if span <= Span::years(100) => Ok(span),
-        _ => Err(fault(key, node, "is longer than 100y".to_owned())),
-    }
+    let lifetime = Span::seconds(seconds).as_lifetime();
+    lifetime.map_err(|what| fault(key, node, what.to_string()))
 }
 
 fn fault(key: &str, node: &Node, what: String) -> KeyFault {
@@ -238,7 +229,10 @@ mod tests {
             ("ca-ttl: 1w", 2, "no duration"),
             ("ca-ttl: \"\"", 2, "no duration"),
             ("ca-ttl: 51y", 2, "50y"),
-            ("auto-renewal-cert-ttl: 100y1s", 2, "100y"),
+            ("ca-ttl: 0d", 2, "10m"),
+            ("auto-renewal-cert-ttl: 1s", 2, "10m"),
+            ("auto-renewal-cert-ttl: 51y", 2, "50y"),
+            ("auto-renewal-cert-ttl: 100y1s", 2, "50y"),
             ("certificate-status: off", 2, "not an object"),
             ("include \"x\"", 2, "include"),
             ("ca-ttl: ${TTL}", 2, "substitutions"),

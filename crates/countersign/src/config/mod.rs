@@ -9,6 +9,7 @@ mod nearest;
 mod puppet_conf;
 mod puppet_server;
 mod span;
+mod yaml_fault;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,8 +21,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use countersign_keys::KeySpec;
-use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::de::{Error as _, IgnoredAny};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub(crate) use gc::{Collection, GcSection};
 pub(crate) use nearest::nearest;
@@ -33,6 +34,7 @@ pub(crate) use span::Span;
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Config {
     pub(crate) data: PathBuf,
+    #[serde(deserialize_with = "address")]
     pub(crate) listen: SocketAddr,
     pub(crate) hostnames: Vec<String>,
     #[serde(with = "word")]
@@ -45,6 +47,9 @@ pub(crate) struct Config {
     pub(crate) kubernetes: KubernetesSection,
     pub(crate) gc: GcSection,
     pub(crate) limits: LimitsSection,
+    /// The file that it was read from.
+    #[serde(skip)]
+    pub(crate) file: Option<PathBuf>,
 }
 
 impl Default for Config {
@@ -62,6 +67,7 @@ impl Default for Config {
             kubernetes: KubernetesSection::default(),
             gc: GcSection::default(),
             limits: LimitsSection::default(),
+            file: None,
         }
     }
 }
@@ -421,6 +427,10 @@ pub(crate) enum ValueFault {
         "{text:?} is no address to listen on: write ADDRESS:PORT, for example 127.0.0.1:8141, or off"
     )]
     Listen { text: String },
+    #[error(
+        "{text:?} is no address to listen on: write ADDRESS:PORT without a name, for example 127.0.0.1:8140 or 0.0.0.0:8140"
+    )]
+    Address { text: String },
     #[error("{text:?} is neither true nor false nor an absolute path")]
     Autosign { text: String },
     #[error("{text:?} is no store: say sqlite")]
@@ -438,10 +448,11 @@ impl Config {
     }
 
     fn parse(text: &str, path: &Path) -> Result<Self, ConfigFault> {
-        let fault = |error| ConfigFault::new(path, &error);
+        let fault = |error| yaml_fault::explained(path, text, &error);
         let mut config: Self = serde_saphyr::from_str(text).map_err(fault)?;
         let said: Said = serde_saphyr::from_str(text).map_err(fault)?;
         config.puppet.said = said.puppet.into_keys().collect();
+        config.file = Some(path.to_owned());
         Ok(config)
     }
 }
@@ -485,8 +496,13 @@ pub(crate) enum ConfigFault {
         nearest: Option<&'static str>,
         known: Vec<&'static str>,
     },
-    #[error("{}: {message}", path.display())]
-    Yaml { path: PathBuf, message: String },
+    #[error("{}{}: {}{what}", path.display(), line_of(line), key_of(key))]
+    Value {
+        path: PathBuf,
+        line: Option<u64>,
+        key: Option<String>,
+        what: String,
+    },
     /// In a Puppet Server's own file.
     #[error("{}, line {line}: {key}: {what}", path.display())]
     PuppetServer {
@@ -497,27 +513,15 @@ pub(crate) enum ConfigFault {
     },
 }
 
-impl ConfigFault {
-    fn new(path: &Path, error: &serde_saphyr::Error) -> Self {
-        let path = path.to_owned();
-        match error.without_snippet() {
-            serde_saphyr::Error::SerdeUnknownField {
-                field,
-                expected,
-                location,
-            } => Self::UnknownKey {
-                path,
-                line: location.line(),
-                nearest: nearest(field, expected.iter().copied()),
-                key: field.clone(),
-                known: expected.clone(),
-            },
-            other => Self::Yaml {
-                path,
-                message: other.to_string(),
-            },
-        }
-    }
+fn line_of(line: &Option<u64>) -> String {
+    line.map(|line| format!(", line {line}"))
+        .unwrap_or_default()
+}
+
+fn key_of(key: &Option<String>) -> String {
+    key.as_ref()
+        .map(|key| format!("{key}: "))
+        .unwrap_or_default()
 }
 
 fn hint(nearest: &Option<&'static str>, known: &[&'static str]) -> String {
@@ -525,6 +529,13 @@ fn hint(nearest: &Option<&'static str>, known: &[&'static str]) -> String {
         Some(key) => format!("; did you mean {key:?}?"),
         None => format!("; known here are {}", known.join(", ")),
     }
+}
+
+/// An address that cannot be switched off.
+fn address<'de, D: Deserializer<'de>>(from: D) -> Result<SocketAddr, D::Error> {
+    let text = String::deserialize(from)?;
+    let parsed = text.parse();
+    parsed.map_err(|_| D::Error::custom(ValueFault::Address { text }))
 }
 
 fn loopback(port: u16) -> SocketAddr {

@@ -188,10 +188,8 @@ fn ttl(setting: &Setting) -> Result<Span, KeyFault> {
         );
         setting.fault(CA_TTL, what)
     })?;
-    match span <= LONGEST_TTL {
-        true => Ok(span),
-        false => Err(setting.fault(CA_TTL, format!("{text} is longer than 50y"))),
-    }
+    let lifetime = span.as_lifetime();
+    lifetime.map_err(|what| setting.fault(CA_TTL, what.to_string()))
 }
 
 const AUTOSIGN: &str = "autosign";
@@ -203,8 +201,6 @@ const MAIN: &str = "main";
 /// What counts most first.
 const SECTIONS: [&str; 3] = ["server", "master", MAIN];
 
-/// What Puppet Server accepts: 1 576 800 000 seconds.
-pub(super) const LONGEST_TTL: Span = Span::years(50);
 const MAX_REFERENCES: usize = 16;
 const MAX_VALUE: usize = 4096;
 
@@ -300,6 +296,8 @@ mod tests {
                 "circle",
             ),
             ("[main]\nca_ttl = 51y\n", 2, "50y"),
+            ("[main]\nca_ttl = 0\n", 2, "10m"),
+            ("[main]\nca_ttl = 5m\n", 2, "10m"),
             ("[main]\nca_ttl = 1576800001\n", 2, "50y"),
             ("[main]\nca_ttl = five years\n", 2, "no duration"),
             ("[main]\nca_ttl = -1\n", 2, "no duration"),

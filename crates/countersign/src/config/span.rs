@@ -1,6 +1,7 @@
 //! Durations as people write them: a number and a unit.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use serde::de::{Error, Visitor};
@@ -30,6 +31,15 @@ impl Span {
     pub(crate) const fn as_seconds(self) -> u64 {
         self.0
     }
+
+    /// The same as a certificate's lifetime: not so short that it ends before it is fetched, and not longer than Puppet
+    /// lets it be.
+    pub(crate) fn as_lifetime(self) -> Result<Self, SpanFault> {
+        match LIFETIMES.contains(&self.0) {
+            true => Ok(self),
+            false => Err(SpanFault::Lifetime { span: self }),
+        }
+    }
 }
 
 /// Why a text is not a duration.
@@ -41,6 +51,10 @@ pub(crate) enum SpanFault {
     Form { text: String },
     #[error("{text} is longer than 100y")]
     TooLong { text: String },
+    #[error(
+        "{span} is no lifetime of a certificate: choose one between 10m and 50y, for example 5y or 90d"
+    )]
+    Lifetime { span: Span },
 }
 
 impl FromStr for Span {
@@ -113,6 +127,8 @@ const DAY: u64 = 24 * HOUR;
 const YEAR: u64 = 365 * DAY;
 /// Longer than any issuer lives; certificates end with their issuer anyway.
 const MAXIMUM: u64 = 100 * YEAR;
+/// From ten minutes, as at signers, to fifty years, as at Puppet.
+const LIFETIMES: RangeInclusive<u64> = 10 * MINUTE..=50 * YEAR;
 /// Largest first.
 const UNITS: [(char, u64); 5] = [
     ('y', YEAR),
@@ -144,6 +160,20 @@ mod tests {
         }
         assert_eq!("86400s".parse::<Span>().unwrap().to_string(), "1d");
         assert_eq!(Span::seconds(61).to_string(), "61s");
+    }
+
+    #[test]
+    fn lifetimes_are_neither_nothing_nor_for_ever() {
+        for (text, is_lifetime) in [
+            ("0d", false),
+            ("599s", false),
+            ("10m", true),
+            ("50y", true),
+            ("51y", false),
+        ] {
+            let span: Span = text.parse().unwrap();
+            assert_eq!(span.as_lifetime().is_ok(), is_lifetime, "{text}");
+        }
     }
 
     #[test]

@@ -145,7 +145,7 @@ fn bad_values_are_named_with_their_line() {
         ("issuers: {puppet: {key: rsa1024}}\n", "rsa4096", "line 1"),
         (
             "limits:\n  csr_per_minute_per_source: -1\n",
-            "invalid",
+            "whole number",
             "line 2",
         ),
         ("listen: [\n", "", "line"),
@@ -161,6 +161,69 @@ fn bad_values_are_named_with_their_line() {
             fault.contains(part) && fault.contains(line),
             "{text}: {fault}"
         );
+    }
+}
+
+#[test]
+fn faults_name_file_line_and_key_and_say_what_belongs_there() {
+    let cases = [
+        (
+            "hostnames: ca.example.com",
+            "1: hostnames: a list belongs here, for example [one, two]",
+        ),
+        (
+            "\nlisten: localhost:8140",
+            "2: listen: \"localhost:8140\" is no address to listen on: write ADDRESS:PORT without a name, for example \
+             127.0.0.1:8140 or 0.0.0.0:8140",
+        ),
+        (
+            "puppet:\n  autosign_executable:\n    concurrency: 0",
+            "3: puppet.autosign_executable.concurrency: integer `0` is too small: write 1 or more, for example 8",
+        ),
+        (
+            "listen: 127.0.0.1:1\nlisten: 127.0.0.1:2",
+            "2: listen: stands twice in the same section: remove one of the two",
+        ),
+        (
+            "limits: {csr_bytes: big}",
+            "1: limits.csr_bytes: a whole number of 0 or more belongs here, for example 100",
+        ),
+        (
+            "limits: {connections: -1}",
+            "1: limits.connections: a whole number of 0 or more belongs here, for example 100",
+        ),
+        (
+            "puppet: {public_csr: maybe}",
+            "1: puppet.public_csr: say true or false",
+        ),
+        (
+            "log: {format: xml}",
+            "1: log.format: \"xml\" is none of text, json",
+        ),
+        (
+            "puppet: {ca_ttl: [1]}",
+            "1: puppet.ca_ttl: a single value belongs here, no list and no keys",
+        ),
+        (
+            "puppet: 5",
+            "1: puppet: keys with values belong here, for example {key: value}",
+        ),
+        (
+            "- a",
+            "1: keys with values belong here, for example {key: value}",
+        ),
+        ("data:", "1: data: the value is missing"),
+        (
+            "signers:\n- {usages: []}",
+            "2: signers[0].name: is missing here",
+        ),
+        (
+            "gc: {puppet: {pending: x}}",
+            "1: gc.puppet.pending: \"x\" is not a duration: write a number and a unit, for example 5y, 90d, 12h, 30m or 45s",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(fault(text), format!("c.yaml, line {expected}"), "{text}");
     }
 }
 

@@ -16,7 +16,7 @@ impl ServerFile {
 }
 
 /// What the first start has made, and what to do next.
-pub(super) fn welcome(folder: &DataFolder, addresses: &ServerFile) -> String {
+pub(super) fn welcome(folder: &DataFolder, addresses: &ServerFile, was_there: bool) -> String {
     let root = folder.root().display();
     let port = addresses.puppet.rsplit(':').next().unwrap_or("8140");
     // What works when it is typed as it stands, on this machine.
@@ -29,9 +29,13 @@ pub(super) fn welcome(folder: &DataFolder, addresses: &ServerFile) -> String {
     let program = std::env::args()
         .next()
         .unwrap_or_else(|| "countersign".to_owned());
+    let title = match was_there {
+        true => format!("Took over the certificate authority that was in {root} already, with:"),
+        false => format!("Created a certificate authority in {root}:"),
+    };
     let mut text = format!(
         "\
-Created a certificate authority in {root}:
+{title}
   issuers    {root}/issuers
   server     {root}/tls, certname {certname}
   admin      {root}/admin/admin.pem and admin-key.pem, verified with ca.pem

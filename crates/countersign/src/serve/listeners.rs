@@ -1,17 +1,18 @@
 //! The listeners of the doors: what they stand on, how they are bound, and how much each may hold.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Error, Result, anyhow};
 use countersign_authority::{Authority, Clock as _, IssuerId, SystemClock};
 use countersign_pki::UnixTime;
 use countersign_policy::SignerName;
 use countersign_server::metrics::{Doorway, TrafficMetrics};
 use countersign_server::{
-    Listener, ListenerConfig, OnBadCertificate, RequestLimits, RequestRates, Timeouts, TlsIdentity,
-    enrol, kubernetes, puppet,
+    Listener, ListenerConfig, ListenerFault, OnBadCertificate, RequestLimits, RequestRates,
+    Timeouts, TlsIdentity, enrol, kubernetes, puppet,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::warn;
@@ -73,7 +74,8 @@ pub(super) async fn bind_puppet(
         connections: place.connections,
         timeouts: timeouts(settings),
     };
-    let listener = Listener::bind(authority.clone(), router, config).await?;
+    let bound = Listener::bind(authority.clone(), router, config).await;
+    let listener = bound.map_err(|fault| advised(fault, "--listen"))?;
     Ok((door, place.furnish(listener, Doorway::Puppet)))
 }
 
@@ -97,8 +99,21 @@ pub(super) async fn bind_kubernetes(
         connections: place.connections,
         timeouts: Timeouts::STANDARD,
     };
-    let listener = Listener::bind(authority.clone(), router, config).await?;
+    let bound = Listener::bind(authority.clone(), router, config).await;
+    let listener = bound.map_err(|fault| advised(fault, "--kubernetes-listen"))?;
     Ok(place.furnish(listener, Doorway::Kubernetes))
+}
+
+/// Why a listener does not listen, and what helps.
+pub(super) fn advised(fault: ListenerFault, flag: &str) -> Error {
+    match fault {
+        ListenerFault::Bind { address, source } if source.kind() == ErrorKind::AddrInUse => {
+            anyhow!(
+                "cannot listen on {address}, the address is in use: choose another {flag}, or stop what listens there"
+            )
+        }
+        other => other.into(),
+    }
 }
 
 pub(crate) fn request_rates(settings: &Settings) -> RequestRates {

@@ -153,6 +153,7 @@ fn backups_and_what_is_restored_are_private() {
     )
     .unwrap();
     fs::write(data.join("admin/.draft.new"), b"left by a crash").unwrap();
+    generated(&data);
     let finished = backup(&data, &file, &[]);
     assert!(finished.success(), "{finished}");
     assert!(
@@ -178,6 +179,9 @@ fn backups_and_what_is_restored_are_private() {
         "issuers/kubernetes/ca_crl.pem",
         "tls/puppet-key.pem",
         "admin/kubeconfig",
+        "ssl/certs/web01.pem",
+        "ssl/private_keys/web01.pem",
+        "ssl/public_keys/web01.pem",
     ] {
         assert!(paths.contains(&path), "{paths:?}");
     }
@@ -227,8 +231,13 @@ fn backups_and_what_is_restored_are_private() {
 fn a_backup_without_keys_needs_them_from_elsewhere() {
     let folder = quiet_site();
     let (data, file) = (folder.path().join("data"), folder.path().join("b.tar"));
+    generated(&data);
     let finished = backup(&data, &file, &["--without-keys"]);
     assert!(finished.success(), "{finished}");
+    assert!(
+        finished.stdout.contains("\n  ssl/private_keys/web01.pem"),
+        "{finished}"
+    );
     let bytes = fs::read(&file).unwrap();
     let label = b"PRIVATE KEY";
     assert!(!bytes.windows(label.len()).any(|part| part == label));
@@ -236,6 +245,11 @@ fn a_backup_without_keys_needs_them_from_elsewhere() {
 
     let restored = folder.path().join("restored");
     let finished = restore(&file, &restored);
+    assert!(restored.join("ssl/certs/web01.pem").exists());
+    assert!(
+        finished.stdout.contains("nobody makes them anew:\n"),
+        "{finished}"
+    );
     let key = restored.join("issuers/puppet/ca_key.pem");
     assert!(
         finished.stdout.contains(key.to_str().unwrap()),
@@ -439,6 +453,15 @@ fn killed_after(arguments: &[&str], delay: u64) -> bool {
 /// The data directory of a server that has stopped.
 fn quiet_site() -> TempDir {
     Site::start(&[]).into_folder()
+}
+
+/// Adds what `ca generate` makes.
+fn generated(data: &Path) {
+    let mut server = serve(data, &[]);
+    let data = data.to_str().unwrap();
+    let made = run(&["ca", "generate", "--certname", "web01", "--data", data]);
+    assert!(made.success(), "{made}");
+    server.stop();
 }
 
 /// The same, with enough in it that a backup takes a while.

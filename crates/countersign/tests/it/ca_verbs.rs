@@ -267,6 +267,7 @@ fn import_without_its_files_is_a_usage_error() {
             .collect::<Vec<_>>()
     };
     assert_eq!(first(&own), first(&theirs));
+    assert!(own.stderr.contains("or --cadir alone"), "{own}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -393,6 +394,13 @@ fn setup_makes_a_root_and_an_intermediate_and_never_replaces_them() {
         })
         .collect()
     };
+    assert_eq!(
+        own.stderr,
+        format!(
+            "Nothing here uses the root's key again: take {}/issuers/puppet/root_key.pem away, to a place that is not connected.\n",
+            ours.data()
+        )
+    );
     let chain = subjects(&ours.path("issuers/puppet/ca_crt.pem"));
     assert_eq!(chain, subjects(&original.path("ca/ca_crt.pem")));
     assert_eq!(
@@ -412,8 +420,15 @@ fn setup_makes_a_root_and_an_intermediate_and_never_replaces_them() {
     };
     let (theirs, own) = (original.run("setup", &[]), ours.run(&["ca", "setup"]));
     assert_eq!((theirs.code, own.code), (Some(1), Some(1)), "{own}");
-    assert_eq!(files(&own).1, files(&theirs).1);
-    assert!(files(&own).0.len() == 7, "{own}");
+    let (listed, told) = files(&own);
+    let (advice, rest) = told.split_last().unwrap();
+    assert_eq!(rest, files(&theirs).1);
+    assert_eq!(
+        advice,
+        "To keep it, choose another directory with --data, or move this one away."
+    );
+    assert_eq!(listed.len(), 8, "{own}");
+    assert!(listed.iter().any(|line| line.contains("countersign.db")));
 
     // The names stay those of setup, although the server is started without any.
     let before = ours.read("tls/puppet.pem");
@@ -432,6 +447,53 @@ fn setup_makes_a_root_and_an_intermediate_and_never_replaces_them() {
             .contains("Existing certificates of issuer puppet"),
         "{third}"
     );
+    assert!(third.stderr.contains("another directory with --data"));
+}
+
+#[test]
+fn names_that_a_server_cannot_have_are_refused_with_their_flag() {
+    let folder = tempfile::tempdir().unwrap();
+    let conf = folder.path().join("puppet.conf");
+    for (text, flags, sentence) in [
+        (
+            "",
+            &["--certname", "Bad Name"][..],
+            "--certname: \"Bad Name\" is neither",
+        ),
+        (
+            "",
+            &["--subject-alt-names", "puppet,IP:300.1.1.1"],
+            "IP:300.1.1.1 is not an IP address",
+        ),
+        (
+            "",
+            &["--subject-alt-names", "DNS:Upper"],
+            "--subject-alt-names: \"Upper\" is neither",
+        ),
+        (
+            "certname = Upper",
+            &[],
+            "certname of puppet.conf: \"Upper\" is neither",
+        ),
+        (
+            "dns_alt_names = a,*.b",
+            &[],
+            "dns_alt_names of puppet.conf: \"*.b\" is neither",
+        ),
+        (
+            "ca_ttl = 0",
+            &[],
+            "ca_ttl of puppet.conf: 0s is no lifetime",
+        ),
+    ] {
+        fs::write(&conf, format!("[main]\n{text}\n")).unwrap();
+        let ours = Installation::new();
+        let setup = ["ca", "setup", "--config", conf.to_str().unwrap()];
+        let refused = ours.run(&[&setup[..], flags].concat());
+        assert_eq!(refused.code, Some(1), "{refused}");
+        assert!(refused.stderr.contains(sentence), "{refused}");
+        assert!(!ours.path("").exists(), "{sentence}");
+    }
 }
 
 #[test]
@@ -636,6 +698,8 @@ fn a_running_server_makes_certificates_as_the_original_asks_it_to() {
         for (own, theirs) in [(&own.stdout, &theirs.stdout), (&own.stderr, &theirs.stderr)] {
             let own = rename(&own.replace(&format!("{data}/"), "DIR"), 'o');
             let theirs = rename(&theirs.replace(&dir, "DIR"), 't');
+            // What ours says more is how names are allowed here.
+            let own = own.split("If the further names are why").next().unwrap();
             assert_eq!(own, theirs, "{our_names}");
         }
     }
@@ -659,6 +723,70 @@ fn rename(text: &str, letter: char) -> String {
         text = text.replace(&format!("{letter}{digit}"), &format!("n{digit}"));
     }
     text
+}
+
+#[test]
+fn generate_with_further_names_works_as_it_says() {
+    let ours = Installation::new();
+    let mut server = ours.serve(&[]);
+    let generate = [
+        "ca",
+        "generate",
+        "--certname",
+        "web01",
+        "--subject-alt-names",
+        "other",
+    ];
+    let refused = ours.run(&generate);
+    assert_eq!(refused.code, Some(1), "{refused}");
+    let (private, public) = (
+        ours.path("ssl/private_keys/web01.pem"),
+        ours.path("ssl/public_keys/web01.pem"),
+    );
+    for part in [
+        "allow_subject_alt_names: true",
+        "`countersign csr delete web01 --door puppet`",
+        private.to_str().unwrap(),
+        public.to_str().unwrap(),
+    ] {
+        assert!(refused.stderr.contains(part), "{part}: {refused}");
+    }
+    let unsigned = ours.run(&["ca", "sign", "--certname", "web01"]);
+    assert_eq!(unsigned.code, Some(1), "{unsigned}");
+    assert!(
+        unsigned
+            .stderr
+            .ends_with("`countersign csr explain web01 --door puppet` says why\n"),
+        "{unsigned}"
+    );
+    server.stop().unwrap();
+    let file = ours.path("").parent().unwrap().join("c.yaml");
+    fs::write(&file, "puppet: {allow_subject_alt_names: true}\n").unwrap();
+    let _server = ours.serve(&["--config", file.to_str().unwrap()]);
+    assert!(
+        ours.run(&["csr", "delete", "web01", "--door", "puppet"])
+            .success()
+    );
+    fs::remove_file(private).unwrap();
+    fs::remove_file(public).unwrap();
+    let made = ours.run(&generate);
+    assert!(made.success(), "{made}");
+}
+
+#[test]
+fn verbose_verbs_tell_each_call() {
+    let ours = Installation::new();
+    let _server = ours.serve(&[]);
+    let listed = ours.run(&["ca", "--verbose", "list"]);
+    assert!(listed.success(), "{listed}");
+    for part in [
+        "method=GET",
+        "certificate_statuses/any_key?state=requested",
+        "status=200",
+    ] {
+        assert!(listed.stderr.contains(part), "{listed}");
+    }
+    assert_eq!(ours.run(&["ca", "list"]).stderr, "");
 }
 
 #[test]
@@ -760,6 +888,18 @@ fn names_are_deleted_and_entries_pruned_offline() {
             1,
             "",
             "Error:\n--remove-entries option require --serial or --certname values\n",
+        ),
+        (
+            &["ca", "prune", "--serial", "1F"],
+            0,
+            "Total number of certificates found in Puppet's CRL is: 2.\nNo matching revocations found in the CRL for pruning\n",
+            "--serial and --certname have no effect without --remove-entries\n",
+        ),
+        (
+            &["ca", "prune", "--remove-entries", "--serial", "XYZ,0x1f"],
+            0,
+            "Total number of certificates found in Puppet's CRL is: 2.\nNo matching revocations found in the CRL for pruning\n",
+            "XYZ is no serial in hexadecimal: passed over\n",
         ),
         (
             &["ca", "prune", "--remove-entries", "--certname", "a,nobody"],

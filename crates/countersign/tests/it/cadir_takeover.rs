@@ -151,7 +151,10 @@ fn a_server_goes_on_where_the_other_stopped() {
     let cadir = site(&folder.path().join("ca"));
     let data = folder.path().join("data");
     expect("import", &cadir.folder, &data);
-    let site = Site::around(data.clone(), serve(&data, &[]));
+    let server = serve(&data, &[]);
+    let greeting = &server.greeting;
+    assert!(greeting.starts_with("Took over the"), "{greeting}");
+    let site = Site::around(data.clone(), server);
     assert_eq!(site.puppet_ca(), cadir.read("ca_crt.pem").into_bytes());
 
     let admin = site.admin();

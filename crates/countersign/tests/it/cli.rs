@@ -124,6 +124,10 @@ fn without_a_server_commands_say_what_to_do() {
             finished.stderr.contains("--data") && finished.stderr.contains(&installation.data()),
             "{finished}"
         );
+        assert!(
+            finished.stderr.contains("or start it: countersign serve"),
+            "{finished}"
+        );
     }
     installation.serve(&[]).stop();
     let finished = installation.run(&["csr", "list"]);

@@ -8,7 +8,24 @@ use crate::installation::Installation;
 fn a_request_is_listed_explained_approved_and_shown() {
     let installation = Installation::new();
     let server = installation.serve(&[]);
-    assert_eq!(installation.run(&["csr", "list"]).stdout, "No requests.\n");
+    for (arguments, sentence) in [
+        (
+            &["csr", "list"][..],
+            "No requests wait; --all also shows those that are over.\n",
+        ),
+        (
+            &["csr", "list", "--door", "puppet", "--all"],
+            "No requests.\n",
+        ),
+        (&["csr", "list", "--state", "denied"], "No requests.\n"),
+    ] {
+        let listed = installation.run(arguments);
+        assert_eq!(
+            (listed.code, listed.stdout.as_str()),
+            (Some(0), sentence),
+            "{arguments:?}"
+        );
+    }
     assert_eq!(
         installation.submit(&server, "web01.example", keys::p256_a()),
         200
@@ -43,6 +60,7 @@ fn a_request_is_listed_explained_approved_and_shown() {
         .run(&["csr", "explain", "web01.example"])
         .stdout;
     assert!(waiting.contains("decided by:   nobody yet"), "{waiting}");
+    assert!(waiting.contains("\njudged at:    "), "{waiting}");
     let approved = installation.run(&[
         "csr",
         "approve",
@@ -88,9 +106,17 @@ fn a_request_is_listed_explained_approved_and_shown() {
         "one day, backdated by one"
     );
 
-    let again = installation.run(&["csr", "approve", "web01.example"]);
-    assert_eq!(again.code, Some(1), "{again}");
-    assert!(again.stderr.contains("web01.example"), "{again}");
+    let issued = installation.run(&["csr", "list", "--state", "issued", "--door", "puppet"]);
+    assert!(issued.stdout.contains("web01.example"), "{issued}");
+    for (verb, sentence) in [
+        ("approve", "request web01.example is issued already"),
+        ("deny", "request web01.example is issued already"),
+        ("delete", "`countersign ca clean --certname web01.example`"),
+    ] {
+        let again = installation.run(&["csr", verb, "web01.example"]);
+        assert_eq!(again.code, Some(1), "{again}");
+        assert!(again.stderr.contains(sentence), "{again}");
+    }
 }
 
 #[test]
@@ -118,6 +144,11 @@ fn a_denied_request_can_be_deleted() {
     assert!(
         explained.contains("verdict:      denied") && explained.contains("unknown machine"),
         "{explained}"
+    );
+    let too_late = installation.run(&["csr", "approve", "web01.example"]);
+    assert!(
+        (too_late.stderr).contains("`countersign csr delete web01.example` lets it ask again"),
+        "{too_late}"
     );
     assert!(
         installation
@@ -316,7 +347,10 @@ fn another_server_is_reached_with_explicit_credentials() {
         ])
     };
     let finished = list(&path("admin/admin-key.pem"));
-    assert_eq!(finished.stdout, "No requests.\n", "{finished}");
+    assert!(
+        finished.stdout.starts_with("No requests wait"),
+        "{finished}"
+    );
     let finished = list(&path("admin/kubernetes-key.pem"));
     assert_eq!(finished.code, Some(1), "{finished}");
     assert!(finished.stderr.contains("kubernetes-key.pem"), "{finished}");

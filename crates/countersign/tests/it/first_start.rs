@@ -174,6 +174,10 @@ fn a_revoked_administrator_gets_new_credentials_at_the_next_start() {
     );
     let refused = installation.run(&["csr", "list"]);
     assert_eq!(refused.code, Some(1), "{refused}");
+    assert!(
+        refused.stderr.contains("reload or restart the server"),
+        "{refused}"
+    );
     server.stop();
     let _server = installation.serve(&[]);
     assert_ne!(installation.read("admin/admin.pem"), before);
@@ -250,13 +254,72 @@ fn a_first_start_that_is_killed_is_continued() {
 #[test]
 fn a_second_process_is_kept_out() {
     let installation = Installation::new();
-    let _server = installation.serve(&[]);
-    let second = run(&[&["serve"], &*installation.serve_arguments(&[])].concat());
-    assert_eq!(second.code, Some(1), "{second}");
+    let _server = installation.serve(&["--metrics-listen", "127.0.0.1:0"]);
+    let told: serde_json::Value = serde_json::from_str(&installation.read("server.json")).unwrap();
+    let at = |door: &str| told[door].as_str().unwrap().split("//").nth(1).unwrap();
+    let same = [
+        "--listen",
+        at("puppet"),
+        "--kubernetes-listen",
+        at("kubernetes"),
+        "--metrics-listen",
+        at("metrics"),
+    ];
+    // Also where it would listen on the same addresses: what it needs to know first is that there is a server.
+    for more in [&[][..], &same] {
+        let data = installation.data();
+        let second = run(&[&["serve", "--data", &data], more].concat());
+        assert_eq!(second.code, Some(1), "{second}");
+        assert!(
+            second.stderr.contains("in use by another process"),
+            "{second}"
+        );
+    }
+    let other = Installation::new();
+    for flag in ["--listen", "--kubernetes-listen", "--metrics-listen"] {
+        let mut arguments = vec!["serve"];
+        arguments.extend(other.serve_arguments(&["--metrics-listen", "off"]));
+        let at = arguments.iter().position(|word| *word == flag).unwrap();
+        arguments[at + 1] = same[1];
+        let refused = run(&arguments);
+        assert_eq!(refused.code, Some(1), "{refused}");
+        let advice = format!("choose another {flag}, or stop what listens there");
+        assert!(refused.stderr.contains(&advice), "{refused}");
+    }
+}
+
+#[test]
+fn a_start_on_what_setup_made_does_not_claim_to_have_made_it() {
+    let installation = Installation::new();
+    assert!(installation.run(&["ca", "setup"]).success());
+    let server = installation.serve(&[]);
+    let said = &server.greeting;
     assert!(
-        second.stderr.contains("in use by another process"),
-        "{second}"
+        said.contains("Took over the certificate authority that was in")
+            && !said.contains("Created"),
+        "{said}"
     );
+}
+
+#[test]
+fn the_configuration_tells_commands_where_the_data_is() {
+    let installation = Installation::new();
+    let _server = installation.serve(&[]);
+    let beside = installation.path("").parent().unwrap().to_owned();
+    let path = |name: &str| beside.join(name).to_str().unwrap().to_owned();
+    fs::write(path("c.yaml"), format!("data: {}\n", installation.data())).unwrap();
+    fs::write(path("d.yaml"), format!("data: {}\n", path("restored"))).unwrap();
+    for arguments in [
+        &["csr", "list", "--config", &path("c.yaml")][..],
+        &["backup", &path("b.tar"), "--config", &path("c.yaml")],
+        &["restore", &path("b.tar"), "--config", &path("d.yaml")],
+    ] {
+        let finished = run(arguments);
+        assert!(finished.success(), "{finished}");
+    }
+    assert!(beside.join("restored/countersign.db").exists());
+    let refused = run(&["csr", "show", "x", "--config", &path("none.yaml")]);
+    assert!(refused.stderr.contains("none.yaml"), "{refused}");
 }
 
 #[test]

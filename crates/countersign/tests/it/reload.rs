@@ -91,7 +91,7 @@ fn a_bad_file_changes_nothing_and_says_so() {
         ),
         (
             "log: {level: 'a=b=c'}\npuppet: {autosign: false}\n",
-            "log level",
+            "log.level",
         ),
         (
             "signers: [{name: nowhere}]\npuppet: {autosign: false}\n",

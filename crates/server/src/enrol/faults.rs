@@ -2,7 +2,7 @@
 
 use axum::response::{IntoResponse, Response};
 use countersign_authority::store::StoreFault;
-use countersign_authority::{ActFault, Broken, RevokeFault, SignFault, SubmitFault};
+use countersign_authority::{ActFault, Broken, RequestState, RevokeFault, SignFault, SubmitFault};
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
 use serde_json::json;
@@ -134,6 +134,12 @@ impl From<ActFault> for Refusal {
         let what = fault.to_string();
         match fault {
             ActFault::NotFound { .. } => Self::NotFound { what },
+            ActFault::AlreadyDecided {
+                key,
+                state: RequestState::Denied,
+            } => Self::Conflict {
+                what: format!("{what}; `countersign csr delete {key}` lets it ask again"),
+            },
             ActFault::AlreadyDecided { .. } | ActFault::Conflict { .. } => Self::Conflict { what },
             ActFault::Unsignable { .. } => Self::Unsignable { what },
             ActFault::Broken(fault) => fault.into(),

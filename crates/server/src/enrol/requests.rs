@@ -4,7 +4,9 @@ use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse, Response};
 use countersign_authority::store::{Past, RequestFilter, StoreFault};
-use countersign_authority::{Act, Door, OnUnsignable, RequestId, RequestRecord, RequestState};
+use countersign_authority::{
+    Act, ActFault, Door, OnUnsignable, RequestId, RequestRecord, RequestState,
+};
 use countersign_pki::terminal_safe;
 use http::StatusCode;
 use serde::Deserialize;
@@ -122,7 +124,9 @@ pub(super) async fn approve(
         .authority()
         .request_at(&at, &name, Past::Ignore)
         .await?;
-    let record = found.ok_or_else(|| no_request(&at, &name))?;
+    let Some(record) = found else {
+        return Err(door.not_waiting(&at, &name).await?);
+    };
     // A request that keeps its name shows its failure; one that does not must remain as it is.
     let on_unsignable = if record.retained {
         OnUnsignable::RecordFailure
@@ -146,8 +150,12 @@ pub(super) async fn deny(
     body: Bytes,
 ) -> Result<Response, Refusal> {
     let Denying { reason } = optional_body(&body)?;
-    let act = act(Door::from_text(at), name, administrator, reason)?;
-    let record = door.authority().deny(act).await?;
+    let at = Door::from_text(at);
+    let act = act(at.clone(), name.clone(), administrator, reason)?;
+    let record = match door.authority().deny(act).await {
+        Err(ActFault::NotFound { .. }) => return Err(door.not_waiting(&at, &name).await?),
+        denied => denied?,
+    };
     info!(door = %record.door, name = record.key, request = %record.id, "denied");
     door.decided(record).await
 }
@@ -157,13 +165,55 @@ pub(super) async fn delete(
     Path((at, name)): Path<(String, String)>,
     administrator: Administrator,
 ) -> Result<Response, Refusal> {
-    let act = act(Door::from_text(at), name, administrator, String::new())?;
-    let record = door.authority().delete(act).await?;
+    let at = Door::from_text(at);
+    let act = act(at.clone(), name.clone(), administrator, String::new())?;
+    let record = match door.authority().delete(act).await {
+        Err(ActFault::NotFound { .. }) => return Err(door.not_held(&at, &name).await?),
+        deleted => deleted?,
+    };
     info!(door = %record.door, name = record.key, request = %record.id, "request deleted");
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 impl EnrolDoor {
+    /// Why nobody can decide a request of this name: it is over, or there never was one.
+    async fn not_waiting(&self, at: &Door, name: &str) -> Result<Refusal, StoreFault> {
+        Ok(match self.over(at, name).await? {
+            Some(state) => ActFault::AlreadyDecided {
+                key: terminal_safe(name).into_owned(),
+                state,
+            }
+            .into(),
+            None => no_request(at, name),
+        })
+    }
+
+    /// Why there is nothing to delete under this name.
+    async fn not_held(&self, at: &Door, name: &str) -> Result<Refusal, StoreFault> {
+        Ok(match self.over(at, name).await? {
+            Some(state) => {
+                let (name, state) = (terminal_safe(name), state.word());
+                let what = format!(
+                    "request {name} is {state} and no longer holds its name; `countersign ca clean --certname {name}` \
+                     revokes and forgets its certificate"
+                );
+                Refusal::Conflict { what }
+            }
+            None => no_request(at, name),
+        })
+    }
+
+    /// Where the newest request of a name stands, if it has come to its end and let go of the name.
+    async fn over(&self, at: &Door, name: &str) -> Result<Option<RequestState>, StoreFault> {
+        let found = self.authority().request_at(at, name, Past::Include).await?;
+        Ok(match found.map(|record| record.state) {
+            Some(state @ (RequestState::Issued | RequestState::Denied | RequestState::Failed)) => {
+                Some(state)
+            }
+            Some(RequestState::Pending | RequestState::Approved) | None => None,
+        })
+    }
+
     async fn decided(&self, record: RequestRecord) -> Result<Response, Refusal> {
         let item = self.item(record).await?.ok_or_else(unreadable)?;
         Ok(json(StatusCode::OK, &item))

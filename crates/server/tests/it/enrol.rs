@@ -327,7 +327,8 @@ async fn people_decide() {
     );
     for (path, body, status, code) in [
         ("requests/puppet/web02/approve", "", 409, "conflict"),
-        ("requests/puppet/web01/approve", "", 404, "not_found"),
+        ("requests/puppet/web01/approve", "", 409, "conflict"),
+        ("requests/puppet/web01/deny", "", 409, "conflict"),
         ("requests/puppet/nobody/approve", "", 404, "not_found"),
         ("requests/puppet/nobody/deny", "", 404, "not_found"),
         ("requests/none/web02/deny", "", 404, "not_found"),
@@ -356,6 +357,28 @@ async fn people_decide() {
             (answer.status, answer.json()["error"]["code"].as_str()),
             (status, Some(code)),
             "{path} {body}"
+        );
+    }
+    for (line, sentence) in [
+        (
+            "POST /enrol/v1/requests/puppet/web01/approve",
+            "request web01 is issued already",
+        ),
+        (
+            "POST /enrol/v1/requests/puppet/web02/approve",
+            "request web02 is denied already; `countersign csr delete web02` lets it ask again",
+        ),
+        (
+            "DELETE /enrol/v1/requests/puppet/web01",
+            "request web01 is issued and no longer holds its name; `countersign ca clean --certname web01` revokes and \
+             forgets its certificate",
+        ),
+    ] {
+        let answer = office.call(line).await;
+        assert_eq!(
+            (answer.status, answer.json()["error"]["message"].as_str()),
+            (409, Some(sentence)),
+            "{line}"
         );
     }
     let long = format!("{{\"reason\":\"{}\"}}", "x".repeat(1025));

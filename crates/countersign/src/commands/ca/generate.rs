@@ -149,10 +149,12 @@ async fn generate(
     match source {
         Source::Agents(client) => {
             folders.save_keys(name, &key)?;
-            if !submit(client, name, &csr).await? {
-                return Ok(false);
+            let made = submit(client, name, &csr).await?
+                && fetch_signed(client, name, folders, ttl).await?;
+            if !made && !wishes.alt_names.is_empty() {
+                complain(&how_to_allow_names(name, folders));
             }
-            fetch_signed(client, name, folders, ttl).await
+            Ok(made)
         }
         Source::Administrators(client) => {
             let Some(certificate) = ask_for_administrator(client, name, &csr, ttl).await? else {
@@ -195,6 +197,17 @@ async fn submit(client: &mut Client, name: &str, csr: &[u8]) -> Result<bool> {
     );
     complain_of(&reply, &sentence);
     Ok(false)
+}
+
+/// What the server's sentence, which is the original's, means here.
+fn how_to_allow_names(name: &str, folders: &Folders) -> String {
+    let [_, private, public] = folders.files(name);
+    format!(
+        "If the further names are why: set `puppet: {{allow_subject_alt_names: true}}` in the server's configuration and \
+         send it SIGHUP;\nthen `countersign csr delete {name} --door puppet`, remove {} and {},\nand generate again.",
+        private.display(),
+        public.display()
+    )
 }
 
 /// The certificate, signed now unless the server has signed it by itself.

@@ -35,6 +35,7 @@ pub(super) async fn run(args: &ImportArgs) -> Result<u8> {
             errors: vec![
                 "    Missing required argument".to_owned(),
                 "    --cert-bundle, --private-key, --crl-chain are required".to_owned(),
+                "    or --cadir alone, the CA directory of a Puppet Server".to_owned(),
             ],
             verb: "import",
         }
@@ -57,7 +58,7 @@ pub(super) async fn run(args: &ImportArgs) -> Result<u8> {
     targets.push(file("ca_key.pem"));
     refuse_counting(&settings, &issuer)?;
     Unfinished::clear(folder)?;
-    place::refuse_existing(&targets)?;
+    place::refuse_existing(folder, &targets)?;
     folder.create()?;
     let store = offline::store(&settings)?;
     place::refuse_used(&settings, &*store).await?;

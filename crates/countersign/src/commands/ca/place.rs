@@ -1,5 +1,6 @@
 //! Where a verb works and with which settings: flags over puppet.conf or Countersign's own file.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -10,7 +11,8 @@ use super::puppet_conf::PuppetConf;
 use super::refusal::{self, Refusal};
 use crate::cli::{CaServer, DataArg, OfflineArgs, ServeArgs, ServerArgs, ServerNameArgs};
 use crate::client::Client;
-use crate::settings::Settings;
+use crate::data_folder::DataFolder;
+use crate::settings::{Settings, is_host_name};
 use crate::signers;
 
 /// What `--config` named.
@@ -74,11 +76,29 @@ pub(crate) fn named_settings(
         None => (None, Vec::new()),
     };
     let certname = Some(names.certname.clone()).filter(|name| !name.is_empty());
-    let mut all: Vec<String> = certname.or(from_conf).or(first).into_iter().collect();
+    let certnames = [
+        (certname, "--certname"),
+        (from_conf, "certname of puppet.conf"),
+        (first, "`hostnames`"),
+    ];
+    let mut all: Vec<String> = Vec::new();
+    for (name, origin) in certnames {
+        if let (Some(name), true) = (name, all.is_empty()) {
+            all.push(server_name(&name, origin)?);
+        }
+    }
     let rest: Vec<String> = configured.collect();
-    let further = [&names.subject_alt_names, &alt_from_conf, &rest];
-    match further.into_iter().find(|names| !names.is_empty()) {
-        Some(names) => all.extend(names.iter().map(|name| plain(name).to_owned())),
+    let further = [
+        (&names.subject_alt_names, "--subject-alt-names"),
+        (&alt_from_conf, "dns_alt_names of puppet.conf"),
+        (&rest, "`hostnames`"),
+    ];
+    match further.into_iter().find(|(names, _)| !names.is_empty()) {
+        Some((names, origin)) => {
+            for name in names {
+                all.push(server_name(name, origin)?);
+            }
+        }
         // As the original: agents look for a host called puppet unless they are told otherwise.
         None => all.push("puppet".to_owned()),
     }
@@ -117,19 +137,33 @@ pub(crate) fn alt_name(text: &str) -> Result<AltName, Refusal> {
     }
 }
 
-fn plain(name: &str) -> &str {
-    let name = name.trim();
-    let named = name.strip_prefix("DNS:").or(name.strip_prefix("IP:"));
-    named.unwrap_or(name)
+/// A name of the server, without its prefix; where it was said is told if it cannot be one.
+fn server_name(text: &str, origin: &str) -> Result<String, Refusal> {
+    match alt_name(text)? {
+        AltName::Ip(address) => Ok(address.to_string()),
+        _ => match plain(text) {
+            name if is_host_name(name) || name.parse::<IpAddr>().is_ok() => Ok(name.to_owned()),
+            name => Err(Refusal::error(format!(
+                "{origin}: {name:?} is neither a lower-case DNS name, for example ca.example.com, nor an address"
+            ))),
+        },
+    }
 }
 
-/// Refuses to make a CA where there is one: its files, or what it signed.
-pub(crate) fn refuse_existing(files: &[PathBuf]) -> Result<(), Refusal> {
+fn plain(name: &str) -> &str {
+    let name = name.trim();
+    name.strip_prefix("DNS:").unwrap_or(name)
+}
+
+/// Refuses to make a CA where there is one: its files, or what it signed. The database alone does not say that there is
+/// one, but it must go with the files.
+pub(crate) fn refuse_existing(folder: &DataFolder, files: &[PathBuf]) -> Result<(), Refusal> {
     let mut errors = refusal::existing(files);
     if errors.is_empty() {
         return Ok(());
     }
-    errors.push(REPLACING.to_owned());
+    errors.extend(refusal::existing(&[folder.database()]));
+    errors.extend([REPLACING, ELSEWHERE].map(str::to_owned));
     Err(Refusal::Errors(errors))
 }
 
@@ -143,10 +177,13 @@ pub(crate) async fn refuse_used(settings: &Settings, store: &dyn Store) -> Resul
         "Existing certificates of issuer {issuer} in '{}'",
         settings.folder.database().display()
     );
-    Err(Refusal::Errors(vec![line, REPLACING.to_owned()]).into())
+    let lines = [&line, REPLACING, ELSEWHERE].map(str::to_owned);
+    Err(Refusal::Errors(lines.to_vec()).into())
 }
 
 const REPLACING: &str =
     "If you would really like to replace your CA, please delete the existing files first.
 Note that any certificates that were issued by this CA will become invalid if you
 replace it!";
+/// What the original need not say: here a directory belongs to one CA.
+const ELSEWHERE: &str = "To keep it, choose another directory with --data, or move this one away.";

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
-use countersign_pki::Serial;
+use countersign_pki::{Serial, terminal_safe};
 use countersign_policy::Requester;
 
 use super::OK;
@@ -11,13 +11,22 @@ use super::place::{self, Given};
 use super::refusal::Refusal;
 use crate::cli::PruneArgs;
 use crate::offline::Offline;
-use crate::output;
+use crate::output::{self, complain};
 
 pub(super) async fn run(args: &PruneArgs) -> Result<u8> {
     let given = Given::read(args.place.config.as_deref())?;
-    if args.remove_entries && args.serial.is_empty() && args.certname.is_empty() {
+    let names_entries = !args.serial.is_empty() || !args.certname.is_empty();
+    if args.remove_entries && !names_entries {
         let error = "--remove-entries option require --serial or --certname values";
         return Err(Refusal::error(error).into());
+    }
+    // The original passes over what has no effect and ends with 0, which scripts may rely on: it is only told.
+    if names_entries && !args.remove_entries {
+        complain("--serial and --certname have no effect without --remove-entries");
+    }
+    for text in args.serial.iter().filter(|text| serial(text).is_none()) {
+        let text = terminal_safe(text);
+        complain(&format!("{text} is no serial in hexadecimal: passed over"));
     }
     let settings = place::settings(&args.place.data, &given, Vec::new())?;
     let offline = Offline::open(&settings).await?;

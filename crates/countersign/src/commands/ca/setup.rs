@@ -37,7 +37,7 @@ pub(super) async fn run(args: &SetupArgs) -> Result<u8> {
     let mut targets = targets(folder, &issuer);
     targets.extend([file("root_key.pem"), file("ca_key.pem")]);
     Unfinished::clear(folder)?;
-    place::refuse_existing(&targets)?;
+    place::refuse_existing(folder, &targets)?;
     folder.create()?;
     let store = offline::store(&settings)?;
     place::refuse_used(&settings, &*store).await?;
@@ -75,6 +75,10 @@ pub(super) async fn run(args: &SetupArgs) -> Result<u8> {
         "Generation succeeded. Find your files in {}",
         folder.root().display()
     ))?;
+    output::complain(&format!(
+        "Nothing here uses the root's key again: take {} away, to a place that is not connected.",
+        file("root_key.pem").display()
+    ));
     Ok(OK)
 }
 
@@ -126,7 +130,10 @@ impl Wishes {
                         "Invalid 'time to live' format '{text:?}' for parameter: :ca_ttl"
                     ))
                 };
-                text.parse::<Ttl>().map_err(fault)?.seconds
+                let ttl = text.parse::<Ttl>().map_err(fault)?;
+                let span = Span::seconds(ttl.seconds).as_lifetime();
+                span.map_err(|what| Refusal::error(format!("ca_ttl of puppet.conf: {what}")))?
+                    .as_seconds()
             }
             None => LIFETIME.as_seconds(),
         };
