@@ -281,7 +281,8 @@ mod tests {
             Ok(BTreeSet::from(["old".to_owned()]))
         }));
         for _ in 0..3 {
-            inventory.look().await;
+            let looked = tokio::time::timeout(LOOK, inventory.look());
+            looked.await.unwrap();
             assert_eq!((&inventory.names, inventory.is_readable), (&None, false));
         }
         answer.send(()).unwrap();
