@@ -143,7 +143,7 @@ fn at_scale(plan: &Plan, load: &Load, target: &Path, data: &Path) -> Result<()> 
     revoke(&server, 0, revoked, 1000)?;
     let beside = number(&revoke(&server, count - 40, 20, 1)?, "p50_ms")?;
     println!(
-        "revocation, p50             {alone:8.1} ms   {beside:.1} ms beside {revoked} revoked, each on the CRL when answered"
+        "revocation, p50             {alone:8.1} ms   {beside:.1} ms beside {revoked} revoked, whose list follows"
     );
     drop(server);
 
