@@ -20,6 +20,7 @@ use rustls::{AlertDescription, ClientConfig, RootCertStore};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tracing::debug;
 
@@ -33,7 +34,25 @@ pub(crate) struct Client {
     host: String,
     port: u16,
     tls: TlsConnector,
-    connection: Option<SendRequest<Full<Bytes>>>,
+    connection: Option<Connection>,
+}
+
+/// An open connection, and the task that reads from it and writes to it. It ends with the sender.
+struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    task: JoinHandle<hyper::Result<()>>,
+}
+
+impl Connection {
+    /// Why a request was not sent. Where the connection ended first, because of an alert that came behind the handshake
+    /// (RFC 8446 4.4.2.4), only its task knows.
+    async fn fault(self, error: hyper::Error) -> hyper::Error {
+        drop(self.sender);
+        match self.task.await {
+            Ok(Err(fault)) if error.is_canceled() => fault,
+            Ok(_) | Err(_) => error,
+        }
+    }
 }
 
 /// A server's answer.
@@ -142,7 +161,7 @@ impl Client {
         content: Option<(&'static str, Bytes)>,
     ) -> Result<Reply> {
         let mut connection = match self.connection.take() {
-            Some(mut open) => match open.ready().await {
+            Some(mut open) => match open.sender.ready().await {
                 Ok(()) => open,
                 Err(_) => self.connect().await?,
             },
@@ -163,9 +182,11 @@ impl Client {
             }
             None => Bytes::new(),
         };
-        let response = connection
-            .send_request(request.body(Full::new(content))?)
-            .await?;
+        let request = request.body(Full::new(content))?;
+        let response = match connection.sender.send_request(request).await {
+            Ok(response) => response,
+            Err(error) => return Err(connection.fault(error).await.into()),
+        };
         let status = response.status();
         let body = Limited::new(response.into_body(), MAX_ANSWER)
             .collect()
@@ -177,7 +198,7 @@ impl Client {
         Ok(Reply { status, body })
     }
 
-    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>> {
+    async fn connect(&self) -> Result<Connection> {
         let stream = TcpStream::connect((self.host.as_str(), self.port))
             .await
             .context("the server cannot be reached; start it with `countersign serve`")?;
@@ -189,9 +210,8 @@ impl Client {
             .await
             .context("no secure connection to the server")?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-        // Ends with the sender, which lives as long as this client; faults show at the sender.
-        tokio::spawn(connection);
-        Ok(sender)
+        let task = tokio::spawn(connection);
+        Ok(Connection { sender, task })
     }
 }
 
