@@ -1,7 +1,7 @@
 //! The conformance checks of Puppet's CA protocol, each under its number, with Debian's agent 7.23 and `puppetserver ca`
 //! where the check is about them.
 //!
-//! Those with a file of their own: 15 in `newer_clients`, 19 in `intermediate`, 24 and 25 in `takeover`.
+//! Those with a file of their own: 15 in `newer_clients`, 19 in `intermediate_ca`, 24 and 25 in `takeover`.
 
 use std::path::Path;
 
