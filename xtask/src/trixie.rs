@@ -46,7 +46,9 @@ fn bootstrap(apt: &Apt, root: &Path, scratch: &Path) -> Result<()> {
         quietly(Command::new("dpkg-deb").arg("-x").arg(&archive).arg(&tools))?;
     }
     let mirror = apt.debian_mirror()?;
-    let mirror = mirror.as_deref().unwrap_or(DEFAULT_MIRROR);
+    let mirror = mirror.as_deref().context(
+        "apt's sources name no mirror of Debian, from which the Debian 13 root could be made: add one",
+    )?;
     let keyring = tools.join("usr/share/keyrings/debian-archive-keyring.gpg");
     let mut command = isolated(BOOTSTRAP);
     command
@@ -193,9 +195,6 @@ const PACKAGES: &str = "puppet-agent puppetserver";
 const PUPPET_VERSION: &str = "8.10.";
 const CA_VERSION: &str = "2.7.";
 const SERVER_VERSION: &str = "puppetserver version: 8.7.";
-
-/// Where a machine that does not get Debian from anywhere finds it.
-const DEFAULT_MIRROR: &str = "http://deb.debian.org/debian";
 
 /// Counts up when this file changes what it makes.
 const RECIPE: &str = "trixie: puppet-agent 8.10, puppetserver 8.7; layout 1\n";

@@ -1,7 +1,7 @@
 //! Chain files as sites have them.
 
-use countersign_authority::{Issuer, IssuerFault};
-use countersign_pki::{AltName, Certificate, UnixTime};
+use countersign_authority::{Chain, Issuer, IssuerFault};
+use countersign_pki::{AltName, Certificate, UnixTime, pem};
 use countersign_testkit::chain::Ca;
 use countersign_testkit::keys::{self, Key};
 
@@ -110,7 +110,7 @@ fn what_a_chain_lacks_is_said() {
         long.to_string(),
         "the chain holds more than 32 certificates"
     );
-    let broken = cas.bundle("own") + &countersign_pki::pem::encode("CERTIFICATE", &[0x30, 0]);
+    let broken = cas.bundle("own") + &pem::encode("CERTIFICATE", &[0x30, 0]);
     let fault = load(broken, own()).unwrap_err().to_string();
     assert_eq!(fault, "certificate 2 of the chain is malformed");
 }
@@ -146,3 +146,35 @@ async fn leaves_are_no_cas_and_leave_no_issuer() {
         "the certificate of CN=web01 in the chain is not a CA certificate"
     );
 }
+
+/// What it signed of itself proves nothing: whoever has put it into the file trusts it.
+#[test]
+fn a_root_that_signed_itself_too_weakly_to_be_verified_is_believed() {
+    let block = pem::decode_first(OLD_ROOT.as_bytes(), &pem::PemLimits::BUNDLE);
+    let root = Certificate::parse(&block.unwrap().unwrap().der).unwrap();
+    assert!(root.verify_signed_by(root.spki_der()).is_err());
+    let (chain, beside) = Chain::read(OLD_ROOT.as_bytes(), root.spki_der()).unwrap();
+    assert_eq!((chain.ancestors.len(), beside.len()), (0, 0));
+}
+
+/// RSA 2048, SHA-1.
+const OLD_ROOT: &str = "-----BEGIN CERTIFICATE-----
+MIIDGTCCAgGgAwIBAgIUW/Zteh6Gzh7Zwe2EfVdjPdeFnngwDQYJKoZIhvcNAQEF
+BQAwEzERMA8GA1UEAwwIT2xkIFJvb3QwIBcNMjYxMTE1MjIzMTE5WhgPMjEyNjEw
+MjIyMjMxMTlaMBMxETAPBgNVBAMMCE9sZCBSb290MIIBIjANBgkqhkiG9w0BAQEF
+AAOCAQ8AMIIBCgKCAQEAqfc9lRxfLP2w+suy4Zou5MKpdAbwgMoVOEShz9u9updf
+K+/16R8QGpUUKPSSMs0PMDCCdvrL5kaItBNmogtNMUWLIvuolgax7zJ1K7PnT5zO
+MQc8NqkSTwxRspb+v4CBCXyjp1cHs0xQu3gjcPrtF+pFIdN4Mw3nfNp8OcYquf17
+3deof9IGnpAn3bsqDW9MZwuFVkOzHpfMsf9eHQqTaSaLLWvz1Cm7BfTb07cT+7sa
+SSec0/pjBniS2TfnQUN9bKnu0mYzjPdBv0Xv5PQtAuhHNukKNuOjnUB00QzdY4mX
+Cu1Q6aAONBo0+h5iCmZwcYQmMWZMzKdTu43ldzuiZQIDAQABo2MwYTAdBgNVHQ4E
+FgQUV2VimnytqdwM6mKjSjrcqzAxNGMwHwYDVR0jBBgwFoAUV2VimnytqdwM6mKj
+SjrcqzAxNGMwDwYDVR0TAQH/BAUwAwEB/zAOBgNVHQ8BAf8EBAMCAQYwDQYJKoZI
+hvcNAQEFBQADggEBADydYQPboWAUaawlhbjlrmKMIp02W7BaqIna1lWlYXIqitOW
+aPlqTArlkiEA/Qdk8Yp4PpZc1ruYchZhxM/+vhVwOWWHef5hjmIBx3Gy04HsGbNd
+x70aQxnr5RjCFTn4fP5A/4qfIIYFoCBulsfFPKphHsEZ37TTK3knx9x+KfOa+mok
+Q9KvSn/ks9gPDMe6q0I7xp3wu/IRZOHNwYJcPYuX6xHH9UEsFqKGAqks+DYeufFq
+iQTuYRD4dpTDNfwH4VyLr2vFgZaY3Ohj70Y6Gr98IPQra481OG+QiqZMMNSuwgOl
+01dIDXsWGUcAlINNshLVor4KYHRpRpB2yVebVw0=
+-----END CERTIFICATE-----
+";

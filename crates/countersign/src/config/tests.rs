@@ -339,9 +339,10 @@ impl PuppetServer {
 fn a_puppet_servers_own_files_are_taken_over() {
     let server = PuppetServer::with(
         "[main]\nautosign = true\nca_ttl = 2y\n[server]\nallow_duplicate_certs = true\nautosign = /etc/policy {mode = 755}\n",
-        "certificate-authority: {\n allow-subject-alt-names: true\n allow-authorization-extensions: true\n allow-auto-renewal: true\n auto-renewal-cert-ttl: \"60d\"\n}\n",
+        "certificate-authority: {\n allow-subject-alt-names: true\n allow-authorization-extensions: true\n allow-auto-renewal: true\n auto-renewal-cert-ttl: \"60d\"\n enable-infra-crl: true\n infra-nodes-path: \"/etc/infra.txt\"\n}\n",
     );
     let (section, remarks) = server.read("").unwrap();
+    assert_eq!(section.infra_inventory, Some("/etc/infra.txt".into()));
     assert_eq!(section.autosign, Autosign::File("/etc/policy".into()));
     assert_eq!(section.ca_ttl, Span::years(2));
     assert_eq!(section.auto_renewal_cert_ttl, Span::days(60));
@@ -350,8 +351,9 @@ fn a_puppet_servers_own_files_are_taken_over() {
         section.allow_subject_alt_names,
         section.allow_authorization_extensions,
         section.auto_renewal,
+        section.infra_crl,
     ];
-    assert_eq!(switches, [true; 4]);
+    assert_eq!(switches, [true; 5]);
     assert_eq!(remarks.warnings, Vec::<String>::new());
 }
 

@@ -8,7 +8,7 @@ use countersign_server::Monitor;
 use countersign_server::metrics::{Registry, StateMetrics};
 use http::{Request, StatusCode};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
@@ -103,4 +103,35 @@ async fn connections_are_bounded_and_end_with_the_listener() {
         let mut rest = Vec::new();
         let _reset_or_closed = connection.read_to_end(&mut rest).await;
     }
+}
+
+/// Whoever keeps connections open does not keep the probes of others out.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_source_does_not_take_every_seat() {
+    let listener = monitor().bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+    let address = listener.address().unwrap();
+    let stop = CancellationToken::new();
+    tokio::spawn(listener.serve(stop.clone()));
+    let probe = async |source: [u8; 4]| {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((source, 0).into()).unwrap();
+        let mut stream = socket.connect(address).await.unwrap();
+        let request = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        let mut answer = [0; 12];
+        // One that is not served is closed, sooner or later than the request is written.
+        let answered = match stream.write_all(request).await {
+            Ok(()) => stream.read_exact(&mut answer).await.is_ok(),
+            Err(_) => false,
+        };
+        (stream, answered && answer == *b"HTTP/1.1 200")
+    };
+    let mut held = Vec::new();
+    for _ in 0..16 {
+        let (stream, is_served) = probe([127, 0, 0, 1]).await;
+        assert!(is_served);
+        held.push(stream);
+    }
+    assert!(!probe([127, 0, 0, 1]).await.1, "one source has its share");
+    assert!(probe([127, 0, 0, 2]).await.1, "another is served");
+    stop.cancel();
 }
