@@ -265,6 +265,7 @@ impl Core {
             requester: &record.requester,
             wishes: &record.wishes,
             at: record.created,
+            renewal: false,
         };
         let evidence = Evidence::none().with_person(Some(decision));
         let explanation = match decide(&rules.policy, &request, &evidence, now) {

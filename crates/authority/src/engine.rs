@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use crate::clock::{Clock, Entropy};
+use crate::decider::{Deciders, NoDeciders};
 use crate::evidence::{Executables, LocalEvidence};
 use crate::faults::Broken;
 use crate::issuance::Draft;
@@ -93,6 +94,8 @@ type Signers = BTreeMap<SignerName, Arc<Signer>>;
 pub(crate) struct Rules {
     pub(crate) policy: Arc<Policy>,
     signers: Arc<Signers>,
+    /// Who asks the policy's webhooks.
+    pub(crate) deciders: Arc<dyn Deciders>,
 }
 
 impl Rules {
@@ -160,6 +163,7 @@ impl Authority {
             rules: ArcSwap::from_pointee(Rules {
                 policy: Arc::new(config.policy),
                 signers: Arc::new(by_name(config.signers)),
+                deciders: Arc::new(NoDeciders),
             }),
             limits: config.limits,
             evidence: LocalEvidence::new(Executables {
@@ -202,10 +206,11 @@ impl Authority {
 
     /// Puts another policy and other signers in force at once, for what is judged and drafted from now on. A request
     /// that is being judged is judged anew before it is signed.
-    pub fn set_rules(&self, policy: Policy, signers: Vec<Signer>) {
+    pub fn set_rules(&self, policy: Policy, signers: Vec<Signer>, deciders: Arc<dyn Deciders>) {
         self.core.rules.store(Arc::new(Rules {
             policy: Arc::new(policy),
             signers: Arc::new(by_name(signers)),
+            deciders,
         }));
     }
 
@@ -215,6 +220,7 @@ impl Authority {
         self.core.rules.rcu(|rules| Rules {
             policy: Arc::clone(&rules.policy),
             signers: Arc::clone(&signers),
+            deciders: Arc::clone(&rules.deciders),
         });
     }
 
@@ -229,7 +235,22 @@ impl Authority {
         self.core.rules.rcu(|rules| Rules {
             policy: Arc::clone(&policy),
             signers: Arc::clone(&rules.signers),
+            deciders: Arc::clone(&rules.deciders),
         });
+    }
+
+    /// Puts others in charge of asking webhooks.
+    pub fn set_deciders(&self, deciders: Arc<dyn Deciders>) {
+        self.core.rules.rcu(|rules| Rules {
+            policy: Arc::clone(&rules.policy),
+            signers: Arc::clone(&rules.signers),
+            deciders: Arc::clone(&deciders),
+        });
+    }
+
+    /// Who asks the webhooks of the policy in force.
+    pub fn deciders(&self) -> Arc<dyn Deciders> {
+        Arc::clone(&self.core.rules.load().deciders)
     }
 
     /// Changes how policy executables are run from now on; those that run already end as they began.

@@ -14,7 +14,7 @@ use countersign_pki::{
     seal,
 };
 use countersign_policy::{
-    Approval, Deciding, Effect, Explanation, Finding, Requester, SignerName, Step, Wishes,
+    Answer, Approval, Deciding, Effect, Explanation, Finding, Requester, SignerName, Step, Wishes,
 };
 
 use crate::engine::{Authority, Core};
@@ -368,18 +368,19 @@ fn more_than(old: &Certificate, new: &Certificate) -> Option<&'static str> {
 
 fn explanation(serial: &Serial, at: UnixTime, generation: u64) -> Explanation {
     Explanation {
-        effect: Effect::Approve,
-        by: Some(Deciding::Rule {
-            name: RULE.to_owned(),
-        }),
-        at,
-        generation,
+        by: Some(Deciding::rule(RULE)),
         steps: vec![Step {
-            rule: RULE.to_owned(),
-            kind: RULE.to_owned(),
-            finding: Finding::Match,
-            reason: format!("repeats certificate {serial}"),
+            answer: Answer::Approve,
+            code: RULE.into(),
+            ..Step::new(
+                RULE,
+                RULE,
+                Finding::Match,
+                format!("repeats certificate {serial}"),
+            )
         }],
+        code: RULE.into(),
+        ..Explanation::new(Effect::Approve, at, generation)
     }
 }
 

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use countersign_pki::{CheckedCsr, UnixTime};
 use countersign_policy::{
-    Approval, Deciding, Effect, Evidence, Execution, Explanation, Finding, Outcome, PersonDecision,
-    Policy, Query, Request, Requester, SignerName, Step, Verdict, Wishes, decide,
+    Approval, Deciding, Effect, Evidence, Executable, Execution, Explanation, Finding, ListFile,
+    Outcome, PersonDecision, Policy, Query, Request, Requester, SignerName, Step, Verdict,
+    WebhookAnswer, Wishes, decide,
 };
 
 use tokio::time::Instant;
@@ -276,6 +277,7 @@ impl Core {
                 requester: &submission.requester,
                 wishes: &submission.wishes,
                 at: now,
+                renewal: false,
             };
             match decide(policy, &request, &evidence, now) {
                 Outcome::Done(verdict) => return Ok(verdict),
@@ -301,10 +303,12 @@ impl Core {
             // A request that is only now arriving has been seen by nobody.
             Query::Person => evidence.with_person(None),
             Query::AutosignFile(path) => {
+                let begun = Instant::now();
                 let file = self.evidence.file(&path).await;
-                evidence.with_file(path, file)
+                evidence.with_file(path, file, micros_since(begun))
             }
-            Query::Execution(path) => {
+            Query::Execution(Executable { path, .. }) => {
+                let begun = Instant::now();
                 let execution = match asking {
                     Asking::InEarnest(executed) => match executed.get(&path) {
                         Some(said) => said.clone(),
@@ -316,8 +320,19 @@ impl Core {
                     },
                     Asking::WithoutRunning => Execution::Approved,
                 };
-                evidence.with_execution(path, execution)
+                evidence.with_execution(path, execution, micros_since(begun))
             }
+            Query::Allowlist(path) => {
+                let why = format!("{} cannot be read yet", path.display());
+                evidence.with_list(path, ListFile::Unusable(why), 0)
+            }
+            Query::Webhook(webhook) => {
+                let reason = "webhooks cannot be asked yet".to_owned();
+                evidence.with_webhook(webhook, WebhookAnswer::Unavailable { reason }, 0)
+            }
+            Query::Machine => evidence.with_machine(Err(NOT_YET.to_owned()), 0),
+            Query::Window => evidence.with_window(Err(NOT_YET.to_owned()), 0),
+            Query::Ledger => evidence.with_ledger(Err(NOT_YET.to_owned()), 0),
         })
     }
 
@@ -329,6 +344,7 @@ impl Core {
         let outcome = match &executed {
             Ok(Execution::Approved) => ExecutionOutcome::Approved,
             Ok(Execution::Declined(_)) => ExecutionOutcome::Declined,
+            Ok(Execution::Unavailable(_)) => ExecutionOutcome::Busy,
             Err(Busy) => ExecutionOutcome::Busy,
         };
         self.telemetry.executed(outcome, begun.elapsed());
@@ -501,6 +517,12 @@ impl Core {
     }
 }
 
+fn micros_since(begun: Instant) -> u64 {
+    u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX)
+}
+
+const NOT_YET: &str = "cannot be looked up yet";
+
 /// What executables have said of a request.
 type Executed = BTreeMap<PathBuf, Execution>;
 
@@ -633,16 +655,11 @@ impl Stored {
 }
 
 fn unsignable_explanation(fault: &ProfileFault, policy: &Policy, now: UnixTime) -> Explanation {
+    let step = Step::new("profile", "profile", Finding::Mismatch, fault.to_string());
     Explanation {
-        effect: Effect::Pending,
         by: Some(Deciding::Profile),
-        at: now,
-        generation: policy.generation,
-        steps: vec![Step {
-            rule: "profile".to_owned(),
-            kind: "profile".to_owned(),
-            finding: Finding::Mismatch,
-            reason: fault.to_string(),
-        }],
+        code: "unsignable".into(),
+        steps: vec![step],
+        ..Explanation::new(Effect::Pending, now, policy.generation)
     }
 }

@@ -162,7 +162,7 @@ pub enum ExecutionOutcome {
 /// The name of what settled a decision: of few values, also if people's names are in it.
 pub(crate) fn settled_by(explanation: &Explanation) -> &str {
     match &explanation.by {
-        Some(Deciding::Rule { name }) => name,
+        Some(Deciding::Rule { name, .. }) => name,
         Some(Deciding::Person { actor, .. }) if *actor == Requester::authority() => "authority",
         Some(Deciding::Person { .. }) => PERSON,
         Some(Deciding::Profile) => "profile",

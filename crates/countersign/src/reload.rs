@@ -83,7 +83,8 @@ impl Live {
         if let Err(error) = self.log.set(filter) {
             warn!(error = format!("{error:#}"), "the log level stays");
         }
-        self.authority.set_rules(policy, signers);
+        let deciders = self.authority.deciders();
+        self.authority.set_rules(policy, signers, deciders);
         self.authority
             .set_executables(serve::executables(&settings, self.files_before));
         self.puppet.set_renewals(serve::renewals(&settings));

@@ -112,11 +112,7 @@ pub(crate) fn policy(config: &Config, names: &ServerNames) -> Result<Policy> {
     };
     let signers = vec![SignerName::parse(PUPPET_AGENT)?];
     let rules = kind
-        .map(|kind| Rule {
-            name: "autosign".to_owned(),
-            signers,
-            kind,
-        })
+        .map(|kind| Rule::approving("autosign", signers, kind))
         .into_iter()
         .collect();
     let own = names

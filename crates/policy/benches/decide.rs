@@ -18,11 +18,11 @@ fn decisions(c: &mut Criterion) {
     let signer = SignerName::parse("countersign.dev/puppet-agent").unwrap();
     let policy = Policy {
         generation: 1,
-        rules: vec![Rule {
-            name: "autosign".to_owned(),
-            signers: vec![signer.clone()],
-            kind: RuleKind::Always,
-        }],
+        rules: vec![Rule::approving(
+            "autosign",
+            vec![signer.clone()],
+            RuleKind::Always,
+        )],
         reserved_names: ["ca.example.com".to_owned(), "localhost".to_owned()].into(),
     };
     let (requester, wishes) = (Requester::anonymous(None), Wishes::default());
@@ -37,6 +37,7 @@ fn decisions(c: &mut Criterion) {
                 requester: &requester,
                 wishes: &wishes,
                 at: UnixTime(0),
+                renewal: false,
             };
             decide(&policy, &request, &evidence, UnixTime(0))
         });

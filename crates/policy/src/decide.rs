@@ -1,14 +1,25 @@
 //! The decision itself: one pure function.
 
+use std::borrow::Cow;
+
 use countersign_pki::{AltName, UnixTime};
 
-use crate::evidence::{AutosignFile, Evidence, Execution, PersonDecision, PersonVerdict, Query};
+use crate::evidence::{Evidence, PersonDecision, PersonVerdict, Query};
+use crate::expression::{Expression, Facts};
+use crate::facts::LedgerFacts;
+use crate::kinds::{Checked, Looking};
 use crate::request::Request;
-use crate::rules::{Policy, Rule, RuleKind};
-use crate::verdict::{Approval, Deciding, Effect, Explanation, Finding, Step, Verdict};
+use crate::rules::{OnUnavailable, Otherwise, Policy, Rule, RuleEffect};
+use crate::verdict::{
+    Answer, Approval, Deciding, Effect, Explanation, Finding, Step, Use, Verdict,
+};
 
 /// What a call of [`decide`] came to.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "moved once, to the caller; a box would cost an allocation per request"
+)]
 pub enum Outcome {
     /// It cannot say before these are answered; call again with the answers added.
     Need(Vec<Query>),
@@ -19,8 +30,8 @@ pub enum Outcome {
 /// Applies `policy` to `request` with what is known.
 ///
 /// A person's word, once given, settles the request. Otherwise the rules of the request's signer are
-/// asked in order; the first that approves ends it. When all abstain, the request waits for a person.
-/// Same arguments, same outcome.
+/// asked in order; the first that approves or denies ends it, and so does one whose evidence cannot be had, unless it
+/// says otherwise. When all abstain, the request waits for a person. Same arguments, same outcome.
 pub fn decide(
     policy: &Policy,
     request: &Request<'_>,
@@ -30,103 +41,249 @@ pub fn decide(
     if let Some(Some(decision)) = evidence.person() {
         return Outcome::Done(by_person(policy, decision));
     }
-    let mut steps = Vec::new();
+    let mut so_far = Explanation::new(Effect::Pending, now, policy.generation);
     let reserved = reserved_name(policy, request);
     for rule in policy.rules_for(request.signer) {
-        let step = match ask(rule, request, evidence, reserved) {
-            Asked::Answered(step) => step,
-            Asked::Needs(query) => return Outcome::Need(vec![query]),
+        let asked = match ask(rule, request, evidence, now, reserved) {
+            Ok(asked) => asked,
+            Err(queries) => return Outcome::Need(queries),
         };
-        let (approves, unavailable) = (
-            step.finding == Finding::Match,
-            step.finding == Finding::Unavailable,
-        );
-        steps.push(step);
-        if unavailable {
-            // What cannot be asked might have denied: nobody further down approves in its place.
-            break;
+        let Asked {
+            step,
+            retry,
+            uses,
+            lifetime,
+        } = asked;
+        let (answer, finding) = (step.answer, step.finding);
+        so_far.retry |= retry;
+        so_far.steps.push(step);
+        match answer {
+            Answer::Approve => {
+                let explanation = so_far.settled(Effect::Approve, rule, lifetime);
+                return Outcome::Done(Verdict::Approve(Approval::new(explanation, uses)));
+            }
+            Answer::Deny => {
+                let explanation = so_far.settled(Effect::Deny, rule, None);
+                return Outcome::Done(Verdict::Deny(explanation));
+            }
+            Answer::Abstain => {}
         }
-        if approves {
-            return Outcome::Done(Verdict::Approve(Approval::new(Explanation {
-                effect: Effect::Approve,
-                by: Some(Deciding::Rule {
-                    name: rule.name.clone(),
-                }),
-                at: now,
-                generation: policy.generation,
-                steps,
-            })));
+        if finding == Finding::Unavailable && rule.on_unavailable == OnUnavailable::Stop {
+            // What cannot be asked might have denied: nobody further down approves in its place.
+            so_far.code = so_far
+                .steps
+                .last()
+                .map(|s| s.code.clone())
+                .unwrap_or_default();
+            break;
         }
     }
     if evidence.person().is_none() {
         return Outcome::Need(vec![Query::Person]);
     }
-    Outcome::Done(Verdict::Pending(Explanation {
-        effect: Effect::Pending,
-        by: None,
-        at: now,
-        generation: policy.generation,
-        steps,
-    }))
+    Outcome::Done(Verdict::Pending(so_far))
+}
+
+impl Explanation {
+    fn settled(mut self, effect: Effect, rule: &Rule, lifetime: Option<u64>) -> Self {
+        self.effect = effect;
+        self.by = Some(Deciding::Rule {
+            name: rule.name.clone(),
+            policy: rule.policy.as_ref().to_owned(),
+        });
+        self.code = self
+            .steps
+            .last()
+            .map(|s| s.code.clone())
+            .unwrap_or_default();
+        self.retry = false;
+        self.lifetime = lifetime;
+        self
+    }
 }
 
 fn by_person(policy: &Policy, decision: &PersonDecision) -> Verdict {
     let explanation = |effect| Explanation {
-        effect,
         by: Some(Deciding::Person {
             actor: decision.actor.clone(),
             reason: decision.reason.clone(),
         }),
-        at: decision.at,
-        generation: policy.generation,
-        steps: Vec::new(),
+        code: Cow::Borrowed("person"),
+        ..Explanation::new(effect, decision.at, policy.generation)
     };
     match decision.verdict {
-        PersonVerdict::Approve => Verdict::Approve(Approval::new(explanation(Effect::Approve))),
+        PersonVerdict::Approve => {
+            Verdict::Approve(Approval::new(explanation(Effect::Approve), Vec::new()))
+        }
         PersonVerdict::Deny => Verdict::Deny(explanation(Effect::Deny)),
     }
 }
 
 /// What came of asking a rule.
-enum Asked {
-    Answered(Step),
-    Needs(Query),
+struct Asked {
+    step: Step,
+    retry: bool,
+    uses: Vec<Use>,
+    lifetime: Option<u64>,
 }
 
-fn ask(rule: &Rule, request: &Request<'_>, evidence: &Evidence, reserved: Option<&str>) -> Asked {
-    let answered = |finding, reason| {
-        Asked::Answered(Step {
-            rule: rule.name.clone(),
-            kind: rule.kind.word().to_owned(),
-            finding,
-            reason,
-        })
-    };
-    if let Some(name) = reserved {
+/// Asks one rule. `Err`: it needs these first.
+fn ask(
+    rule: &Rule,
+    request: &Request<'_>,
+    evidence: &Evidence,
+    now: UnixTime,
+    reserved: Option<&str>,
+) -> Result<Asked, Vec<Query>> {
+    if let (Some(name), RuleEffect::Approve) = (reserved, rule.effect) {
         let reason = format!("{name} is a name of the authority itself; only a person approves it");
-        return answered(Finding::Mismatch, reason);
+        let checked = Checked::mismatch("reserved_name", reason);
+        return Ok(answered(rule, Answer::Abstain, vec![checked]));
     }
-    let (path, apex) = match &rule.kind {
-        RuleKind::Always => return answered(Finding::Match, String::new()),
-        RuleKind::AutosignFile { path, apex } => (path, *apex),
-    };
-    let shown = path.display();
-    match evidence.file(path) {
-        None => Asked::Needs(Query::AutosignFile(path.clone())),
-        Some(AutosignFile::Missing) => answered(Finding::Absent, format!("there is no {shown}")),
-        Some(AutosignFile::Unusable(why)) => answered(Finding::Unavailable, why.clone()),
-        Some(AutosignFile::List(list)) => match list.matching(request.key, apex) {
-            Some(pattern) => answered(Finding::Match, format!("{pattern} in {shown}")),
-            None => answered(Finding::Absent, format!("not on the list {shown}")),
-        },
-        Some(AutosignFile::Executable) => match evidence.execution(path) {
-            None => Asked::Needs(Query::Execution(path.clone())),
-            Some(Execution::Approved) => {
-                answered(Finding::Match, format!("{shown} ended with status 0"))
+    if let Some(when) = &rule.when {
+        match holds(when, request, evidence, now)? {
+            Ok((true, _)) => {}
+            Ok((false, saw)) => {
+                let reason = format!("does not apply: {}", when.source());
+                let checked = Checked {
+                    saw,
+                    ..Checked::new(Finding::Skipped, "skipped", reason)
+                };
+                return Ok(answered(rule, Answer::Abstain, vec![checked]));
             }
-            Some(Execution::Declined(why)) => answered(Finding::Absent, format!("{shown} {why}")),
-        },
+            Err(checked) => return Ok(answered(rule, Answer::Abstain, vec![checked])),
+        }
     }
+    let looking = Looking {
+        rule,
+        request,
+        evidence,
+        now,
+    };
+    let mut done: Vec<Checked> = Vec::new();
+    for kind in &rule.kinds {
+        let checked = looking.at(kind)?;
+        let is_match = checked.finding == Finding::Match;
+        done.push(checked);
+        if !is_match {
+            break;
+        }
+    }
+    let answer = match done.last() {
+        // A rule of no kind says nothing.
+        None => Answer::Abstain,
+        Some(last) if last.denies => Answer::Deny,
+        Some(last) => match (last.finding, rule.effect) {
+            (Finding::Match, RuleEffect::Approve) => Answer::Approve,
+            (Finding::Match, RuleEffect::Deny) => Answer::Deny,
+            (Finding::Absent | Finding::Mismatch, _) => match rule.otherwise {
+                Otherwise::Deny => Answer::Deny,
+                Otherwise::Abstain => Answer::Abstain,
+            },
+            (Finding::Unavailable | Finding::Skipped, _) => Answer::Abstain,
+        },
+    };
+    Ok(answered(rule, answer, done))
+}
+
+/// Whether an expression holds, and what it looked at; the inner error says why that cannot be known.
+pub(crate) fn holds(
+    expression: &Expression,
+    request: &Request<'_>,
+    evidence: &Evidence,
+    now: UnixTime,
+) -> Result<Result<(bool, String), Checked>, Vec<Query>> {
+    let needs = expression.needs();
+    let (machine, ledger) = (evidence.machine(), evidence.ledger());
+    let mut queries = Vec::new();
+    if needs.machine && machine.is_none() {
+        queries.push(Query::Machine);
+    }
+    if needs.ledger && ledger.is_none() {
+        queries.push(Query::Ledger);
+    }
+    if !queries.is_empty() {
+        return Err(queries);
+    }
+    let nothing = LedgerFacts::default();
+    let unavailable =
+        |why: &String| Ok(Err(Checked::unavailable("store_unavailable", why.clone())));
+    let machine = match machine.map(|timed| &timed.value) {
+        Some(Err(why)) => return unavailable(why),
+        Some(Ok(machine)) => machine.as_ref(),
+        None => None,
+    };
+    let ledger = match ledger.map(|timed| &timed.value) {
+        Some(Err(why)) => return unavailable(why),
+        Some(Ok(ledger)) => ledger,
+        None => &nothing,
+    };
+    let facts = Facts {
+        request,
+        machine,
+        ledger,
+        now,
+    };
+    let saw = expression.looks_at(&facts);
+    Ok(match expression.evaluate(&facts) {
+        Ok(holds) => Ok((holds, saw)),
+        Err(fault) => {
+            let reason = format!("{} cannot be evaluated: {fault}", expression.source());
+            Err(Checked {
+                saw,
+                ..Checked::unavailable("expression_error", reason)
+            })
+        }
+    })
+}
+
+fn answered(rule: &Rule, answer: Answer, done: Vec<Checked>) -> Asked {
+    let last = done.last();
+    let finding = last.map_or(Finding::Absent, |last| last.finding);
+    let code = last.map_or(Cow::Borrowed(""), |last| last.code.clone());
+    let retry = done.iter().any(|checked| checked.retry);
+    let lifetime = done.iter().filter_map(|checked| checked.lifetime).min();
+    let micros = done.iter().map(|checked| checked.micros).sum();
+    let is_match = finding == Finding::Match;
+    let kind = match done.as_slice() {
+        [only] if rule.kinds.len() == 1 => only.kind.map(str::to_owned),
+        _ => None,
+    };
+    let (mut reason, mut saw, mut uses, mut failed) =
+        (String::new(), String::new(), Vec::new(), Vec::new());
+    for checked in done {
+        join(&mut reason, &checked.reason);
+        join(&mut saw, &checked.saw);
+        uses.extend(checked.uses);
+        failed.extend(checked.failed);
+    }
+    if let Some(message) = rule.message.as_ref().filter(|_| is_match) {
+        reason.clone_from(message);
+    }
+    Asked {
+        step: Step {
+            policy: rule.policy.as_ref().to_owned(),
+            rule: rule.name.clone(),
+            kind: kind.unwrap_or_else(|| rule.kind_words()),
+            finding,
+            answer,
+            code,
+            reason,
+            saw,
+            failed,
+            micros,
+        },
+        retry,
+        uses: if is_match { uses } else { Vec::new() },
+        lifetime,
+    }
+}
+
+fn join(text: &mut String, more: &str) {
+    if !text.is_empty() && !more.is_empty() {
+        text.push_str("; ");
+    }
+    text.push_str(more);
 }
 
 fn reserved_name<'a>(policy: &'a Policy, request: &Request<'_>) -> Option<&'a str> {

@@ -1,4 +1,4 @@
-//! What a rule may consult. Supplied by the caller; never fetched here.
+//! What is known of a request. Supplied by the caller; never fetched here.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,10 @@ use countersign_pki::UnixTime;
 use serde::{Deserialize, Serialize};
 
 use crate::allowlist::Allowlist;
+use crate::facts::{BuildWindow, Execution, LedgerFacts, ListFile, Machine, WebhookAnswer};
 use crate::request::Requester;
+use crate::rules::{Executable, Webhook};
+use crate::verdict::Finding;
 
 /// A fact that a decision still lacks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,16 +20,42 @@ pub enum Query {
     Person,
     /// What is at the path of an `autosign` setting right now?
     AutosignFile(PathBuf),
+    /// What is in this allowlist?
+    Allowlist(PathBuf),
     /// What does this executable say of the request?
-    Execution(PathBuf),
+    Execution(Executable),
+    /// What does this webhook say of the request?
+    Webhook(Arc<Webhook>),
+    /// What does the inventory say of the name that the request asks for?
+    Machine,
+    /// Is there a build window for that name?
+    Window,
+    /// What does the ledger say of that name?
+    Ledger,
+}
+
+/// A fact that was looked for: what was found, or why nothing could be.
+pub type Looked<T> = Result<T, String>;
+
+/// An answer and how long it took to get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Timed<T> {
+    pub(crate) value: T,
+    pub(crate) micros: u64,
 }
 
 /// What is known so far. A fact that was never asked for is `None`.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
     person: Option<Option<PersonDecision>>,
-    files: BTreeMap<PathBuf, AutosignFile>,
-    executions: BTreeMap<PathBuf, Execution>,
+    files: BTreeMap<PathBuf, Timed<AutosignFile>>,
+    lists: BTreeMap<PathBuf, Timed<ListFile>>,
+    executions: BTreeMap<PathBuf, Timed<Execution>>,
+    webhooks: BTreeMap<Arc<Webhook>, Timed<WebhookAnswer>>,
+    machine: Option<Timed<Looked<Option<Machine>>>>,
+    window: Option<Timed<Looked<Option<BuildWindow>>>>,
+    ledger: Option<Timed<Looked<LedgerFacts>>>,
+    stand_ins: BTreeMap<String, Finding>,
 }
 
 impl Evidence {
@@ -44,28 +73,209 @@ impl Evidence {
 
     /// Records the answer to [`Query::AutosignFile`].
     #[must_use]
-    pub fn with_file(mut self, path: PathBuf, file: AutosignFile) -> Self {
-        self.files.insert(path, file);
+    pub fn with_file(mut self, path: PathBuf, file: AutosignFile, micros: u64) -> Self {
+        let value = file;
+        self.files.insert(path, Timed { value, micros });
+        self
+    }
+
+    /// Records the answer to [`Query::Allowlist`].
+    #[must_use]
+    pub fn with_list(mut self, path: PathBuf, list: ListFile, micros: u64) -> Self {
+        let value = list;
+        self.lists.insert(path, Timed { value, micros });
         self
     }
 
     /// Records the answer to [`Query::Execution`].
     #[must_use]
-    pub fn with_execution(mut self, path: PathBuf, execution: Execution) -> Self {
-        self.executions.insert(path, execution);
+    pub fn with_execution(mut self, path: PathBuf, execution: Execution, micros: u64) -> Self {
+        let value = execution;
+        self.executions.insert(path, Timed { value, micros });
         self
     }
 
-    pub(crate) fn file(&self, path: &Path) -> Option<&AutosignFile> {
+    /// Records the answer to [`Query::Webhook`].
+    #[must_use]
+    pub fn with_webhook(
+        mut self,
+        webhook: Arc<Webhook>,
+        answer: WebhookAnswer,
+        micros: u64,
+    ) -> Self {
+        let value = answer;
+        self.webhooks.insert(webhook, Timed { value, micros });
+        self
+    }
+
+    /// Records the answer to [`Query::Machine`].
+    #[must_use]
+    pub fn with_machine(mut self, machine: Looked<Option<Machine>>, micros: u64) -> Self {
+        let value = machine;
+        self.machine = Some(Timed { value, micros });
+        self
+    }
+
+    /// Records the answer to [`Query::Window`].
+    #[must_use]
+    pub fn with_window(mut self, window: Looked<Option<BuildWindow>>, micros: u64) -> Self {
+        let value = window;
+        self.window = Some(Timed { value, micros });
+        self
+    }
+
+    /// Records the answer to [`Query::Ledger`].
+    #[must_use]
+    pub fn with_ledger(mut self, ledger: Looked<LedgerFacts>, micros: u64) -> Self {
+        let value = ledger;
+        self.ledger = Some(Timed { value, micros });
+        self
+    }
+
+    /// Lets every kind of the rule of that name whose evidence is outside (executable, webhook) find this, so that a
+    /// policy can be tried without the outside.
+    #[must_use]
+    pub fn with_stand_in(mut self, rule: &str, finding: Finding) -> Self {
+        self.stand_ins.insert(rule.to_owned(), finding);
+        self
+    }
+
+    pub(crate) fn file(&self, path: &Path) -> Option<&Timed<AutosignFile>> {
         self.files.get(path)
     }
 
-    pub(crate) fn execution(&self, path: &Path) -> Option<&Execution> {
+    pub(crate) fn list(&self, path: &Path) -> Option<&Timed<ListFile>> {
+        self.lists.get(path)
+    }
+
+    pub(crate) fn execution(&self, path: &Path) -> Option<&Timed<Execution>> {
         self.executions.get(path)
+    }
+
+    pub(crate) fn webhook(&self, webhook: &Webhook) -> Option<&Timed<WebhookAnswer>> {
+        self.webhooks.get(webhook)
+    }
+
+    pub(crate) fn machine(&self) -> Option<&Timed<Looked<Option<Machine>>>> {
+        self.machine.as_ref()
+    }
+
+    pub(crate) fn window(&self) -> Option<&Timed<Looked<Option<BuildWindow>>>> {
+        self.window.as_ref()
+    }
+
+    pub(crate) fn ledger(&self) -> Option<&Timed<Looked<LedgerFacts>>> {
+        self.ledger.as_ref()
+    }
+
+    pub(crate) fn stand_in(&self, rule: &str) -> Option<Finding> {
+        self.stand_ins.get(rule).copied()
     }
 
     pub(crate) fn person(&self) -> Option<Option<&PersonDecision>> {
         self.person.as_ref().map(Option::as_ref)
+    }
+
+    /// What of this cannot be had again and is kept with the decision, so that it can be replayed under another policy.
+    pub fn record(&self) -> RecordedEvidence {
+        let found = |looked: &Looked<Option<Machine>>| looked.clone().ok();
+        RecordedEvidence {
+            files: self
+                .files
+                .iter()
+                .map(|(path, file)| (path.clone(), RecordedFile::of(&file.value)))
+                .collect(),
+            executions: self
+                .executions
+                .iter()
+                .map(|(path, said)| (path.clone(), said.value.clone()))
+                .collect(),
+            webhooks: self
+                .webhooks
+                .iter()
+                .map(|(webhook, said)| (webhook.url.clone(), said.value.clone()))
+                .collect(),
+            machine: self.machine.as_ref().and_then(|m| found(&m.value)),
+            window: self.window.as_ref().and_then(|w| w.value.clone().ok()),
+            ledger: self.ledger.as_ref().and_then(|l| l.value.clone().ok()),
+        }
+    }
+}
+
+/// Evidence as it is kept with a decision.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RecordedEvidence {
+    /// What was at the path of an `autosign` setting.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: BTreeMap<PathBuf, RecordedFile>,
+    /// What executables said.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub executions: BTreeMap<PathBuf, Execution>,
+    /// What webhooks said, by address.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub webhooks: BTreeMap<String, WebhookAnswer>,
+    /// The inventory's record (`Some(None)`: there was none).
+    #[serde(skip_serializing_if = "Option::is_none", with = "known_nothing")]
+    pub machine: Option<Option<Machine>>,
+    /// The build window (`Some(None)`: there was none).
+    #[serde(skip_serializing_if = "Option::is_none", with = "known_nothing")]
+    pub window: Option<Option<BuildWindow>>,
+    /// What the ledger knew.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ledger: Option<LedgerFacts>,
+}
+
+impl RecordedEvidence {
+    /// Whether nothing was recorded.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What kind of thing was at the path of an `autosign` setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RecordedFile {
+    /// Nothing.
+    Missing,
+    /// A list.
+    List,
+    /// A program.
+    Executable,
+    /// Something that was not used.
+    Unusable,
+}
+
+impl RecordedFile {
+    fn of(file: &AutosignFile) -> Self {
+        match file {
+            AutosignFile::Missing => Self::Missing,
+            AutosignFile::List(_) => Self::List,
+            AutosignFile::Executable => Self::Executable,
+            AutosignFile::Unusable(_) => Self::Unusable,
+        }
+    }
+}
+
+/// Tells `null`, which is "there was none", from a field that is absent.
+mod known_nothing {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<T: Serialize, S: Serializer>(
+        value: &Option<Option<T>>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        value
+            .as_ref()
+            .and_then(Option::as_ref)
+            .serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Option<T>>, D::Error> {
+        Option::deserialize(deserializer).map(Some)
     }
 }
 
@@ -80,15 +290,6 @@ pub enum AutosignFile {
     Executable,
     /// Something that must not be trusted or cannot be read, in words.
     Unusable(String),
-}
-
-/// How a policy executable ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Execution {
-    /// With status 0.
-    Approved,
-    /// In any other way, in words: a decline is final for the request.
-    Declined(String),
 }
 
 /// A person's word on one request.

@@ -12,13 +12,28 @@
 mod allowlist;
 mod decide;
 mod evidence;
+mod expression;
+mod facts;
+mod kinds;
+mod machine;
 mod request;
 mod rules;
 mod verdict;
 
 pub use allowlist::{Allowlist, Apex, BadLine};
 pub use decide::{Outcome, decide};
-pub use evidence::{AutosignFile, Evidence, Execution, PersonDecision, PersonVerdict, Query};
+pub use evidence::{
+    AutosignFile, Evidence, Looked, PersonDecision, PersonVerdict, Query, RecordedEvidence,
+    RecordedFile,
+};
+pub use expression::{EvaluationFault, Expression, ExpressionFault, Facts, Needs};
+pub use facts::{
+    AddressKind, BuildWindow, Execution, LedgerCertificate, LedgerFacts, LedgerRevocation,
+    ListFile, Machine, MachineAddress, WebhookAnswer,
+};
 pub use request::{Identity, Request, Requester, SignerName, SignerNameFault, Wishes};
-pub use rules::{Policy, Rule, RuleKind};
-pub use verdict::{Approval, Deciding, Effect, Explanation, Finding, Step, Verdict};
+pub use rules::{
+    CaBundle, Executable, ListSource, MachineRule, OnUnavailable, Otherwise, Policy, Rule,
+    RuleEffect, RuleKind, Webhook, WebhookMode,
+};
+pub use verdict::{Answer, Approval, Deciding, Effect, Explanation, Finding, Step, Use, Verdict};

@@ -23,6 +23,16 @@ pub struct Request<'a> {
     pub wishes: &'a Wishes,
     /// When it arrived.
     pub at: UnixTime,
+    /// Whether it asks to renew a certificate that its sender holds.
+    pub renewal: bool,
+}
+
+impl Request<'_> {
+    /// The name that is asked for: the common name, else the name at the door.
+    pub fn name(&self) -> &str {
+        let common_name = self.csr.subject().first_common_name();
+        common_name.unwrap_or(self.key)
+    }
 }
 
 /// The authenticated sender of a request or of an administrative call.

@@ -1,5 +1,6 @@
 //! Verdicts, and the explanation that every verdict carries.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use countersign_pki::UnixTime;
@@ -23,24 +24,51 @@ pub enum Verdict {
 #[derive(Debug)]
 pub struct Approval {
     explanation: Explanation,
+    uses: Vec<Use>,
 }
 
 impl Approval {
-    pub(crate) fn new(explanation: Explanation) -> Self {
-        Self { explanation }
+    pub(crate) fn new(explanation: Explanation, uses: Vec<Use>) -> Self {
+        Self { explanation, uses }
     }
 
     /// Takes an approval up again whose decision is on record, after its first intent was voided.
     ///
     /// `None` if what is on record is not an approval.
     pub fn from_recorded_decision(explanation: Explanation) -> Option<Self> {
-        (explanation.effect == Effect::Approve).then_some(Self { explanation })
+        (explanation.effect == Effect::Approve).then_some(Self {
+            explanation,
+            uses: Vec::new(),
+        })
     }
 
     /// Why it was approved.
     pub fn explanation(&self) -> &Explanation {
         &self.explanation
     }
+
+    /// What it rests on that can be used up. It counts only if the use is written in the same commit; an approval that is
+    /// on record has been counted.
+    pub fn uses(&self) -> &[Use] {
+        &self.uses
+    }
+}
+
+/// Evidence that an approval uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// An inventory record.
+    Machine {
+        /// Its name.
+        name: String,
+        /// Whether it must not have been used before.
+        once: bool,
+    },
+    /// A build window.
+    Window {
+        /// Its name.
+        certname: String,
+    },
 }
 
 /// Every rule that was asked, what it saw and what it said.
@@ -55,9 +83,38 @@ pub struct Explanation {
     pub at: UnixTime,
     /// The generation of the policy that decided.
     pub generation: u64,
+    /// The reason in one word, for programs; empty while nothing settled it.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub code: Cow<'static, str>,
+    /// Whether it waits for evidence that may still appear, and is worth asking again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub retry: bool,
+    /// The longest lifetime in seconds that was granted, where that is less than the signer's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifetime: Option<u64>,
+    /// How long the whole decision took.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub micros: u64,
     /// The rules asked, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Step>,
+}
+
+impl Explanation {
+    /// An explanation with no rule in it.
+    pub fn new(effect: Effect, at: UnixTime, generation: u64) -> Self {
+        Self {
+            effect,
+            by: None,
+            at,
+            generation,
+            code: Cow::Borrowed(""),
+            retry: false,
+            lifetime: None,
+            micros: 0,
+            steps: Vec::new(),
+        }
+    }
 }
 
 impl fmt::Display for Explanation {
@@ -69,7 +126,7 @@ impl fmt::Display for Explanation {
             Effect::Pending => "waiting for a person",
         };
         match &self.by {
-            Some(Deciding::Rule { name }) => write!(f, "{effect} by rule {name}")?,
+            Some(Deciding::Rule { name, .. }) => write!(f, "{effect} by rule {name}")?,
             Some(Deciding::Person { actor, .. }) => write!(f, "{effect} by {actor}")?,
             Some(Deciding::Profile) => write!(f, "{effect}: no rule was asked")?,
             None => write!(f, "{effect}")?,
@@ -101,6 +158,9 @@ pub enum Deciding {
     Rule {
         /// Its name.
         name: String,
+        /// The policy document it stands in.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        policy: String,
     },
     /// A person, or the authority acting for itself.
     Person {
@@ -114,18 +174,83 @@ pub enum Deciding {
     Profile,
 }
 
+impl Deciding {
+    /// A rule that stands in no document.
+    pub fn rule(name: &str) -> Self {
+        Self::Rule {
+            name: name.to_owned(),
+            policy: String::new(),
+        }
+    }
+}
+
 /// One rule's part in a decision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
+    /// The policy document the rule stands in.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub policy: String,
     /// The rule's name.
     pub rule: String,
-    /// Its kind.
+    /// Its kind; several are joined by a plus sign.
     pub kind: String,
     /// What it found.
     pub finding: Finding,
-    /// In words.
+    /// What it answered.
+    #[serde(default, skip_serializing_if = "Answer::is_abstain")]
+    pub answer: Answer,
+    /// The reason in one word, for programs.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub code: Cow<'static, str>,
+    /// The reason in words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
+    /// What it looked at.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub saw: String,
+    /// The checks of it that failed, by their names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<String>,
+    /// How long its evidence took to get.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub micros: u64,
+}
+
+impl Step {
+    /// A step of a rule that stands in no document.
+    pub fn new(rule: &str, kind: &str, finding: Finding, reason: String) -> Self {
+        Self {
+            policy: String::new(),
+            rule: rule.to_owned(),
+            kind: kind.to_owned(),
+            finding,
+            answer: Answer::Abstain,
+            code: Cow::Borrowed(""),
+            reason,
+            saw: String::new(),
+            failed: Vec::new(),
+            micros: 0,
+        }
+    }
+}
+
+/// What a rule answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Answer {
+    /// Sign it.
+    Approve,
+    /// Do not.
+    Deny,
+    /// It does not say.
+    #[default]
+    Abstain,
+}
+
+impl Answer {
+    fn is_abstain(&self) -> bool {
+        *self == Self::Abstain
+    }
 }
 
 /// What a rule found in its evidence.
@@ -140,4 +265,14 @@ pub enum Finding {
     Mismatch,
     /// It could not be had.
     Unavailable,
+    /// The rule was not asked: its condition does not hold.
+    Skipped,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands a reference over"
+)]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }

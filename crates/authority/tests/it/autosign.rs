@@ -22,14 +22,14 @@ impl Autosign {
         let world = World::new(false).await;
         let path = world.folder.path().join("autosign.conf");
         let mut policy = world::policy(false);
-        policy.rules.push(Rule {
-            name: "autosign".to_owned(),
-            signers: vec![world::agent_signer()],
-            kind: RuleKind::AutosignFile {
+        policy.rules.push(Rule::approving(
+            "autosign",
+            vec![world::agent_signer()],
+            RuleKind::AutosignFile {
                 path: path.clone(),
                 apex,
             },
-        });
+        ));
         world.authority.set_policy(policy);
         Self { world, path }
     }
@@ -250,7 +250,7 @@ async fn rules_that_were_withdrawn_meanwhile_sign_nothing() {
         assert_eq!(explanation.generation, generation, "{name}");
         std::fs::remove_file(&go).unwrap();
     }
-    authority.set_rules(world::policy(true), Vec::new());
+    authority.set_rules(world::policy(true), Vec::new(), authority.deciders());
     assert!(authority.signer(&world::agent_signer()).is_none());
     assert_eq!(authority.policy().rules.len(), 1);
     let runs = std::fs::read_to_string(&runs).unwrap();
@@ -322,14 +322,14 @@ async fn a_slow_one_is_ended_by_its_deadline_and_delays_no_other_request() {
     std::fs::write(&path, script).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     let mut policy = world::policy(false);
-    policy.rules.push(Rule {
-        name: "autosign".to_owned(),
-        signers: vec![world::agent_signer()],
-        kind: RuleKind::AutosignFile {
+    policy.rules.push(Rule::approving(
+        "autosign",
+        vec![world::agent_signer()],
+        RuleKind::AutosignFile {
             path,
             apex: Apex::Excluded,
         },
-    });
+    ));
     let limits = Limits {
         executable_seconds: 2,
         executables_at_once: 2,

@@ -101,14 +101,14 @@ async fn each_new_request_is_decided_anew() {
     let site = Lenient::waiting().await;
     let path = site.folder.path().join("autosign.conf");
     let mut policy = world::policy(false);
-    policy.rules.push(Rule {
-        name: "autosign".to_owned(),
-        signers: vec![agent_signer()],
-        kind: RuleKind::AutosignFile {
+    policy.rules.push(Rule::approving(
+        "autosign",
+        vec![agent_signer()],
+        RuleKind::AutosignFile {
             path: path.clone(),
             apex: Apex::Excluded,
         },
-    });
+    ));
     site.authority.set_policy(policy);
     assert_eq!(
         site.submit("web01").await.unwrap().state,

@@ -34,12 +34,7 @@ async fn a_rule_approves_and_the_certificate_is_issued_at_once() {
     assert_eq!(entry.der, issued.der());
     let explanation = entry.explanation;
     assert_eq!(explanation.effect, Effect::Approve);
-    assert_eq!(
-        explanation.by,
-        Some(Deciding::Rule {
-            name: "autosign".to_owned()
-        })
-    );
+    assert_eq!(explanation.by, Some(Deciding::rule("autosign")));
     assert_eq!(explanation.generation, 3);
 }
 

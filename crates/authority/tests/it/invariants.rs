@@ -127,13 +127,7 @@ async fn a_long_crl_follows_its_revocation() {
             not_before: now,
             not_after: now.plus_seconds(86_400),
             der: Vec::new(),
-            explanation: Explanation {
-                effect: Effect::Approve,
-                by: None,
-                at: now,
-                generation: 0,
-                steps: Vec::new(),
-            },
+            explanation: Explanation::new(Effect::Approve, now, 0),
             revoked: Some(Revoked {
                 at: now,
                 reason: RevocationReason::Superseded,

@@ -94,11 +94,7 @@ pub(crate) fn settings() -> PuppetSettings {
 
 /// The policy: everything for the agents' signer is approved if `automatic`.
 pub(crate) fn policy(automatic: bool) -> Policy {
-    let rule = Rule {
-        name: "autosign".to_owned(),
-        signers: vec![agent_signer()],
-        kind: RuleKind::Always,
-    };
+    let rule = Rule::approving("autosign", vec![agent_signer()], RuleKind::Always);
     Policy {
         generation: 3,
         rules: automatic.then_some(rule).into_iter().collect(),

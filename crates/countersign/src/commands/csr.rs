@@ -382,7 +382,7 @@ fn explanation_text(item: &Item) -> String {
     };
     facts.add("verdict", verdict);
     match &explanation.by {
-        Some(Deciding::Rule { name }) => facts.add("decided by", &format!("rule {name}")),
+        Some(Deciding::Rule { name, .. }) => facts.add("decided by", &format!("rule {name}")),
         Some(Deciding::Person { actor, reason }) => {
             facts.add("decided by", &actor.to_string());
             facts.add("reason", reason);
@@ -410,6 +410,7 @@ fn explanation_text(item: &Item) -> String {
             Finding::Absent => "absent",
             Finding::Mismatch => "mismatch",
             Finding::Unavailable => "unavailable",
+            Finding::Skipped => "not asked",
         };
         let reason = if step.reason.is_empty() {
             String::new()

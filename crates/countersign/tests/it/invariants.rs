@@ -57,7 +57,7 @@ fn no_certificate_without_a_decision() {
                 assert_eq!(record.state, RequestState::Issued, "{}", entry.name);
                 assert_eq!(record.explanation, entry.explanation, "{}", entry.name);
                 let decider = match entry.explanation.by.unwrap() {
-                    Deciding::Rule { name } => format!("rule {name}"),
+                    Deciding::Rule { name, .. } => format!("rule {name}"),
                     Deciding::Person { actor, .. } => actor.to_string(),
                     Deciding::Profile => "profile".to_owned(),
                 };

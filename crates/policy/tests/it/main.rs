@@ -26,10 +26,8 @@ fn policy(rules: &[(&str, &str)], reserved: &[&str]) -> Policy {
         generation: 7,
         rules: rules
             .iter()
-            .map(|(name, signer_name)| Rule {
-                name: (*name).to_owned(),
-                signers: vec![signer(signer_name)],
-                kind: RuleKind::Always,
+            .map(|(name, signer_name)| {
+                Rule::approving(name, vec![signer(signer_name)], RuleKind::Always)
             })
             .collect(),
         reserved_names: reserved
@@ -52,6 +50,7 @@ fn outcome(policy: &Policy, csr: &CheckedCsr, key: &str, evidence: &Evidence) ->
         requester: &Requester::anonymous(None),
         wishes: &Wishes::default(),
         at: NOW,
+        renewal: false,
     };
     decide(policy, &request, evidence, NOW)
 }
@@ -111,12 +110,7 @@ fn the_first_rule_that_matches_decides_and_is_named() {
         panic!("not approved");
     };
     let explanation = approval.explanation();
-    assert_eq!(
-        explanation.by,
-        Some(Deciding::Rule {
-            name: "first".to_owned()
-        })
-    );
+    assert_eq!(explanation.by, Some(Deciding::rule("first")));
     assert_eq!(explanation.generation, 7);
     assert_eq!(explanation.at, NOW);
     assert_eq!(explanation.steps.len(), 1);

@@ -111,11 +111,10 @@ impl World {
             )
             .await,
         ];
-        let rules = setup.approved.iter().map(|signer| Rule {
-            name: "autosign".to_owned(),
-            signers: vec![signer_name(signer)],
-            kind: RuleKind::Always,
-        });
+        let rules = setup
+            .approved
+            .iter()
+            .map(|signer| Rule::approving("autosign", vec![signer_name(signer)], RuleKind::Always));
         let policy = Policy {
             generation: 1,
             rules: rules.collect(),

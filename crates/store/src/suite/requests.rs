@@ -229,9 +229,7 @@ pub async fn a_denial_by_a_person_stands_against_its_name_and_key(ground: &dyn G
         actor: Requester::authority(),
         reason: String::new(),
     };
-    let rule = Deciding::Rule {
-        name: "reserved".to_owned(),
-    };
+    let rule = Deciding::rule("reserved");
     let (by_person, by_rule) = (sample.request("a"), sample.request("b"));
     insert(&*store, &by_person).await;
     insert(&*store, &by_rule).await;

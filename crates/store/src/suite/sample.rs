@@ -159,18 +159,14 @@ impl Sample {
 
     fn explanation(effect: Effect, number: u32) -> Explanation {
         Explanation {
-            effect,
-            by: Some(Deciding::Rule {
-                name: "lab".to_owned(),
-            }),
-            at: Self::time(number),
-            generation: u64::from(number),
-            steps: vec![Step {
-                rule: "lab".to_owned(),
-                kind: "allowlist".to_owned(),
-                finding: Finding::Match,
-                reason: "the name is \"on\" the list".to_owned(),
-            }],
+            by: Some(Deciding::rule("lab")),
+            steps: vec![Step::new(
+                "lab",
+                "allowlist",
+                Finding::Match,
+                "the name is \"on\" the list".to_owned(),
+            )],
+            ..Explanation::new(effect, Self::time(number), u64::from(number))
         }
     }
 

@@ -35,14 +35,11 @@ impl Adoption {
             at,
             // No certificate without a decision: this one is the decision to go on with what another authority did.
             explanation: Explanation {
-                effect: Effect::Approve,
                 by: Some(Deciding::Person {
                     actor: Requester::authority(),
                     reason,
                 }),
-                at,
-                generation: 0,
-                steps: Vec::new(),
+                ..Explanation::new(Effect::Approve, at, 0)
             },
             random,
         })

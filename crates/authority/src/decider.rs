@@ -1,0 +1,45 @@
+//! Deciders elsewhere: whoever can ask a webhook.
+
+use std::net::IpAddr;
+
+use countersign_pki::CheckedCsr;
+use countersign_policy::{Webhook, WebhookAnswer};
+use futures_util::future::BoxFuture;
+
+/// What asks webhooks. It never fails: whatever goes wrong is an answer that does not count.
+pub trait Deciders: Send + Sync {
+    /// Asks one webhook about one request. The future ends within the webhook's own deadline.
+    fn ask<'a>(
+        &'a self,
+        webhook: &'a Webhook,
+        question: Question<'a>,
+    ) -> BoxFuture<'a, WebhookAnswer>;
+}
+
+/// What a webhook is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// The request's identity; the same for every attempt.
+    pub request_id: &'a str,
+    /// The name that is asked for.
+    pub certname: &'a str,
+    /// Where the request came from.
+    pub source: Option<IpAddr>,
+    /// The message.
+    pub csr: &'a CheckedCsr,
+    /// The serial of the certificate that the name has, in hexadecimal digits.
+    pub certificate: Option<&'a str>,
+    /// Whether another request waits under the name.
+    pub pending: bool,
+}
+
+/// Where no webhook can be asked.
+#[derive(Debug)]
+pub(crate) struct NoDeciders;
+
+impl Deciders for NoDeciders {
+    fn ask<'a>(&'a self, _: &'a Webhook, _: Question<'a>) -> BoxFuture<'a, WebhookAnswer> {
+        let reason = "this authority asks no webhooks".to_owned();
+        Box::pin(async move { WebhookAnswer::Unavailable { reason } })
+    }
+}

@@ -1,0 +1,334 @@
+//! What each kind of rule looks at, and what it finds there.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use countersign_pki::UnixTime;
+
+use crate::allowlist::{Allowlist, Apex};
+use crate::decide::holds;
+use crate::evidence::{AutosignFile, Evidence, Query};
+use crate::expression::Expression;
+use crate::facts::{BuildWindow, Execution, ListFile, WebhookAnswer};
+use crate::machine;
+use crate::request::Request;
+use crate::rules::{Executable, ListSource, MachineRule, Rule, RuleKind, Webhook};
+use crate::verdict::{Finding, Use};
+
+/// What one kind found.
+pub(crate) struct Checked {
+    pub(crate) finding: Finding,
+    pub(crate) code: Cow<'static, str>,
+    pub(crate) reason: String,
+    pub(crate) saw: String,
+    pub(crate) micros: u64,
+    /// Whether it is worth asking again.
+    pub(crate) retry: bool,
+    /// Whether it denies, whatever the rule says of a finding.
+    pub(crate) denies: bool,
+    pub(crate) lifetime: Option<u64>,
+    pub(crate) uses: Option<Use>,
+    pub(crate) failed: Vec<String>,
+    /// The kind's word where it is known only now.
+    pub(crate) kind: Option<&'static str>,
+}
+
+impl Checked {
+    pub(crate) fn new(finding: Finding, code: &'static str, reason: String) -> Self {
+        Self {
+            finding,
+            code: Cow::Borrowed(code),
+            reason,
+            saw: String::new(),
+            micros: 0,
+            retry: false,
+            denies: false,
+            lifetime: None,
+            uses: None,
+            failed: Vec::new(),
+            kind: None,
+        }
+    }
+
+    fn matching(code: &'static str, reason: String) -> Self {
+        Self::new(Finding::Match, code, reason)
+    }
+
+    fn absent(code: &'static str, reason: String) -> Self {
+        Self::new(Finding::Absent, code, reason)
+    }
+
+    pub(crate) fn mismatch(code: &'static str, reason: String) -> Self {
+        Self::new(Finding::Mismatch, code, reason)
+    }
+
+    pub(crate) fn unavailable(code: &'static str, reason: String) -> Self {
+        Self {
+            retry: true,
+            ..Self::new(Finding::Unavailable, code, reason)
+        }
+    }
+}
+
+/// One rule looking at one request.
+pub(crate) struct Looking<'a> {
+    pub(crate) rule: &'a Rule,
+    pub(crate) request: &'a Request<'a>,
+    pub(crate) evidence: &'a Evidence,
+    pub(crate) now: UnixTime,
+}
+
+type Found = Result<Checked, Vec<Query>>;
+
+impl Looking<'_> {
+    /// What one kind finds. `Err`: it needs these first.
+    pub(crate) fn at(&self, kind: &RuleKind) -> Found {
+        match kind {
+            RuleKind::Always => Ok(Checked::matching("always", String::new())),
+            RuleKind::Cel(expression) => self.expression(expression),
+            RuleKind::Allowlist(source) => self.allowlist(source),
+            RuleKind::Window => self.window(),
+            RuleKind::Machine(rule) => self.machine(*rule),
+            RuleKind::Executable(executable) => self.executable(executable),
+            RuleKind::Webhook(webhook) => self.webhook(webhook),
+            RuleKind::AutosignFile { path, apex } => self.autosign(path, *apex),
+        }
+    }
+
+    fn expression(&self, expression: &Expression) -> Found {
+        let held = holds(expression, self.request, self.evidence, self.now)?;
+        let source = expression.source();
+        Ok(match held {
+            Ok((true, saw)) => Checked {
+                saw,
+                ..Checked::matching("cel", format!("holds: {source}"))
+            },
+            Ok((false, saw)) => Checked {
+                saw,
+                ..Checked::absent("cel", format!("does not hold: {source}"))
+            },
+            Err(checked) => checked,
+        })
+    }
+
+    fn allowlist(&self, source: &ListSource) -> Found {
+        let (list, saw, micros) = match source {
+            ListSource::Names(list) => (list, String::new(), 0),
+            ListSource::File(path) => {
+                let Some(file) = self.evidence.list(path) else {
+                    return Err(vec![Query::Allowlist(path.clone())]);
+                };
+                match &file.value {
+                    ListFile::List(list) => (list, path.display().to_string(), file.micros),
+                    ListFile::Unusable(why) => {
+                        return Ok(Checked {
+                            micros: file.micros,
+                            ..Checked::unavailable("allowlist_unreadable", why.clone())
+                        });
+                    }
+                }
+            }
+        };
+        Ok(Checked {
+            micros,
+            saw,
+            ..self.on_list(list, Apex::Excluded)
+        })
+    }
+
+    fn on_list(&self, list: &Allowlist, apex: Apex) -> Checked {
+        match list.matching(self.request.name(), apex) {
+            Some(pattern) => Checked::matching("allowlist", format!("{pattern} is on the list")),
+            None => Checked::absent("not_listed", "not on the list".to_owned()),
+        }
+    }
+
+    fn window(&self) -> Found {
+        let Some(window) = self.evidence.window() else {
+            return Err(vec![Query::Window]);
+        };
+        let checked = match &window.value {
+            Err(why) => Checked::unavailable("store_unavailable", why.clone()),
+            Ok(None) => Checked::absent("window_closed", "no build window is open".to_owned()),
+            Ok(Some(window)) => self.in_window(window),
+        };
+        Ok(Checked {
+            micros: window.micros,
+            ..checked
+        })
+    }
+
+    fn in_window(&self, window: &BuildWindow) -> Checked {
+        let now = self.now;
+        let BuildWindow {
+            opens_at,
+            closes_at,
+            max_issuances,
+            issuances,
+            ..
+        } = window;
+        let saw =
+            format!("window from {opens_at} to {closes_at}, {issuances} of {max_issuances} used");
+        let closed = |reason| Checked::absent("window_closed", reason);
+        let checked = if now < *opens_at {
+            closed(format!("the build window opens at {opens_at}"))
+        } else if now >= *closes_at {
+            closed(format!("the build window closed at {closes_at}"))
+        } else if issuances >= max_issuances {
+            closed("the build window is used up".to_owned())
+        } else if window.require_token {
+            let reason = "the build window wants an enrolment token beside the name".to_owned();
+            Checked::absent("window_needs_token", reason)
+        } else {
+            Checked {
+                uses: Some(Use::Window {
+                    certname: window.certname.clone(),
+                }),
+                ..Checked::matching("window", "a build window without token is open".to_owned())
+            }
+        };
+        Checked { saw, ..checked }
+    }
+
+    fn machine(&self, rule: MachineRule) -> Found {
+        let Some(found) = self.evidence.machine() else {
+            return Err(vec![Query::Machine]);
+        };
+        let checked = match &found.value {
+            Err(why) => Checked::unavailable("store_unavailable", why.clone()),
+            Ok(None) => {
+                let reason = format!("{} is not in the inventory", self.request.name());
+                Checked::absent("machine_unknown", reason)
+            }
+            Ok(Some(known)) => match machine::compare(rule, known, self.request, self.now) {
+                Ok(()) => Checked {
+                    uses: Some(Use::Machine {
+                        name: known.name.clone(),
+                        once: rule.once || known.single_use,
+                    }),
+                    ..Checked::matching("machine", format!("the inventory expects {}", known.name))
+                },
+                Err(difference) => Checked::mismatch(difference.code, difference.reason),
+            },
+        };
+        Ok(Checked {
+            micros: found.micros,
+            ..checked
+        })
+    }
+
+    fn executable(&self, executable: &Executable) -> Found {
+        if let Some(stand_in) = self.stand_in("executable", "executable_declined") {
+            return Ok(stand_in);
+        }
+        let Some(said) = self.evidence.execution(&executable.path) else {
+            return Err(vec![Query::Execution(executable.clone())]);
+        };
+        let shown = executable.path.display();
+        let checked = match &said.value {
+            Execution::Approved => {
+                Checked::matching("executable", format!("{shown} ended with status 0"))
+            }
+            Execution::Declined(why) => {
+                Checked::absent("executable_declined", format!("{shown} {why}"))
+            }
+            Execution::Unavailable(why) => {
+                Checked::unavailable("executable_busy", format!("{shown} {why}"))
+            }
+        };
+        Ok(Checked {
+            micros: said.micros,
+            ..checked
+        })
+    }
+
+    fn webhook(&self, webhook: &std::sync::Arc<Webhook>) -> Found {
+        if let Some(stand_in) = self.stand_in("webhook", "webhook_pending") {
+            return Ok(stand_in);
+        }
+        let Some(said) = self.evidence.webhook(webhook) else {
+            return Err(vec![Query::Webhook(webhook.clone())]);
+        };
+        let with = |does: &str, reason: &str| match reason {
+            "" => format!("the webhook {does}"),
+            reason => format!("the webhook {does}: {reason}"),
+        };
+        let checked = match &said.value {
+            WebhookAnswer::Allow {
+                reason,
+                ttl_seconds,
+            } => Checked {
+                lifetime: *ttl_seconds,
+                ..Checked::matching("webhook", with("allows it", reason))
+            },
+            WebhookAnswer::Deny { reason } => Checked {
+                denies: true,
+                ..Checked::mismatch("webhook_denied", with("denies it", reason))
+            },
+            WebhookAnswer::Pend { reason } => {
+                Checked::absent("webhook_pending", with("leaves it to others", reason))
+            }
+            WebhookAnswer::Unavailable { reason } => {
+                Checked::unavailable("webhook_error", with("gave no answer that counts", reason))
+            }
+        };
+        Ok(Checked {
+            micros: said.micros,
+            saw: webhook.url.clone(),
+            ..checked
+        })
+    }
+
+    fn autosign(&self, path: &Path, apex: Apex) -> Found {
+        let Some(file) = self.evidence.file(path) else {
+            return Err(vec![Query::AutosignFile(path.to_owned())]);
+        };
+        let shown = path.display();
+        let checked = match &file.value {
+            AutosignFile::Missing => Checked::absent("not_listed", format!("there is no {shown}")),
+            // Puppet's users expect to find such a request waiting.
+            AutosignFile::Unusable(why) => Checked {
+                retry: false,
+                ..Checked::unavailable("allowlist_unreadable", why.clone())
+            },
+            AutosignFile::List(list) => {
+                let checked = self.on_list(list, apex);
+                let reason = match list.matching(self.request.name(), apex) {
+                    Some(pattern) => format!("{pattern} in {shown}"),
+                    None => format!("not on the list {shown}"),
+                };
+                Checked {
+                    reason,
+                    kind: Some("allowlist"),
+                    ..checked
+                }
+            }
+            AutosignFile::Executable => {
+                let executable = Executable {
+                    path: path.to_owned(),
+                    timeout: None,
+                };
+                Checked {
+                    kind: Some("executable"),
+                    ..self.executable(&executable)?
+                }
+            }
+        };
+        Ok(Checked {
+            micros: checked.micros.saturating_add(file.micros),
+            ..checked
+        })
+    }
+
+    /// What somebody who tries the policy lets this rule's outside say.
+    fn stand_in(&self, matched: &'static str, declined: &'static str) -> Option<Checked> {
+        let finding = self.evidence.stand_in(&self.rule.name)?;
+        let reason = "as the trial says".to_owned();
+        Some(match finding {
+            Finding::Match => Checked::matching(matched, reason),
+            Finding::Absent | Finding::Skipped => Checked::absent(declined, reason),
+            Finding::Mismatch => Checked::mismatch(declined, reason),
+            Finding::Unavailable => Checked::unavailable("unavailable", reason),
+        })
+    }
+}
