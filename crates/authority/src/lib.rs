@@ -51,8 +51,8 @@ pub use faults::{ActFault, Broken, RevokeFault, SubmitFault};
 pub use issuer::{Issuer, IssuerFault, IssuerId, Serials};
 pub use keystore::{KeyStore, SignFault, Signature};
 pub use model::{
-    AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, LedgerEntry, Owner, RequestId,
-    RequestRecord, RequestState, Revision, Revocation, Revoked,
+    AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, LedgerEntry, MachineRecord, Owner,
+    RequestId, RequestRecord, RequestState, Revision, Revocation, Revoked, inventory_name,
 };
 pub use profile::{Profile, ProfileFault};
 pub use renewal::RenewFault;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use countersign_pki::{Certificate, Crl, Fingerprint, RevocationReason, Serial, UnixTime};
-use countersign_policy::{Explanation, Requester, SignerName, Wishes};
+use countersign_policy::{Explanation, Machine, Requester, SignerName, Wishes};
 use serde::{Deserialize, Serialize};
 
 use crate::chain::key_id;
@@ -374,6 +374,22 @@ pub struct CrlRecord {
     pub next_update: UnixTime,
     /// The signed list.
     pub der: Vec<u8>,
+}
+
+/// An inventory record with what the store knows of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MachineRecord {
+    /// The record.
+    pub machine: Machine,
+    /// The revision of its last change.
+    pub version: Revision,
+    /// The request by which it enrolled first.
+    pub request: Option<RequestId>,
+}
+
+/// The form in which the inventory keeps and compares names: in lower case, without a dot at the end.
+pub fn inventory_name(name: &str) -> String {
+    name.trim_end_matches('.').to_ascii_lowercase()
 }
 
 /// One line of the audit log, written with the change it tells of.

@@ -8,10 +8,10 @@ use tokio::sync::watch;
 
 use crate::issuer::IssuerId;
 use crate::model::{
-    AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, LedgerEntry, Owner, RequestId,
-    RequestRecord, RequestState, Revision, Revocation,
+    AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, LedgerEntry, MachineRecord, Owner,
+    RequestId, RequestRecord, RequestState, Revision, Revocation,
 };
-use countersign_policy::Explanation;
+use countersign_policy::{BuildWindow, Explanation, Machine};
 
 /// A future of a store's answer.
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreFault>>;
@@ -108,6 +108,22 @@ pub trait Store: Send + Sync {
     /// Audit entries after `since`, in commit order.
     fn audit(&self, since: Revision, limit: usize) -> Answer<'_, Vec<(Revision, AuditEntry)>>;
 
+    /// An inventory record. Names of machines and of windows, here and in preconditions and writes, are compared in the
+    /// form of [`inventory_name`](crate::inventory_name).
+    fn machine(&self, name: &str) -> Answer<'_, Option<MachineRecord>>;
+
+    /// A page of the inventory, ordered by name.
+    fn machines(&self, filter: MachineFilter) -> Answer<'_, Vec<MachineRecord>>;
+
+    /// The build window of a name, open or not.
+    fn window(&self, certname: &str) -> Answer<'_, Option<BuildWindow>>;
+
+    /// Build windows, names in order after `after`, at most `limit`.
+    fn windows(&self, after: Option<String>, limit: usize) -> Answer<'_, Vec<BuildWindow>>;
+
+    /// Build windows whose time ended before `before`, those that ended first at the front, at most `limit`.
+    fn windows_closed(&self, before: UnixTime, limit: usize) -> Answer<'_, Vec<BuildWindow>>;
+
     /// Whether this process is the only one that can write, so that every other owner is dead.
     fn is_exclusive(&self) -> bool;
 }
@@ -151,6 +167,21 @@ pub struct AgeFilter {
     pub after: Option<RequestId>,
     /// At most so many.
     pub limit: usize,
+}
+
+/// Which machines a listing shows.
+#[derive(Clone, Debug, Default)]
+pub struct MachineFilter {
+    /// Continue after this name (the last of the page before).
+    pub after: Option<String>,
+    /// At most so many.
+    pub limit: usize,
+    /// Only of this role.
+    pub role: Option<String>,
+    /// Only of this provider.
+    pub provider: Option<String>,
+    /// Only those that have enrolled, or only those that have not.
+    pub enrolled: Option<bool>,
 }
 
 /// Figures for monitoring.
@@ -249,6 +280,37 @@ pub enum Precondition {
         /// The number.
         number: Option<u64>,
     },
+    /// The machine's record was not changed since.
+    MachineAt {
+        /// Which.
+        name: String,
+        /// As it was read; `None`: there is none.
+        version: Option<Revision>,
+    },
+    /// The machine is in the inventory, whatever happened to its record since.
+    MachineExists {
+        /// Which.
+        name: String,
+    },
+    /// The machine is in the inventory and has not enrolled.
+    MachineUnused {
+        /// Which.
+        name: String,
+    },
+    /// The name has a build window, its time is now, and it is good for another certificate.
+    WindowOpen {
+        /// Whose.
+        certname: String,
+        /// Now.
+        at: UnixTime,
+    },
+    /// The name has a build window whose time ended before then.
+    WindowClosed {
+        /// Whose.
+        certname: String,
+        /// When.
+        before: UnixTime,
+    },
 }
 
 /// One thing written.
@@ -321,6 +383,35 @@ pub enum Write {
         issuer: IssuerId,
         /// The next serial. The counter never goes back.
         next: u64,
+    },
+    /// Puts a machine into the inventory, in place of the record that has its name. Then the age and the enrolment of
+    /// that record stay: to write a record again does not allow another enrolment.
+    PutMachine(Machine),
+    /// Takes a machine out of the inventory; one that is not there stays away.
+    DeleteMachine {
+        /// Which.
+        name: String,
+    },
+    /// Notes that a machine of the inventory has enrolled. The first time stands.
+    EnrolMachine {
+        /// Which.
+        name: String,
+        /// By which request.
+        request: RequestId,
+        /// When.
+        at: UnixTime,
+    },
+    /// Opens a build window, in place of the one that the name has.
+    PutWindow(BuildWindow),
+    /// Removes the build window of a name, if it has one.
+    CloseWindow {
+        /// Whose.
+        certname: String,
+    },
+    /// Counts a certificate of a build window.
+    UseWindow {
+        /// Whose.
+        certname: String,
     },
 }
 

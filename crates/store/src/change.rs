@@ -11,6 +11,7 @@ use countersign_pki::{Serial, UnixTime};
 use rusqlite::{Connection, OptionalExtension, ToSql, ffi, params};
 
 use crate::fault::{Fault, RefusedWrite};
+use crate::inventory;
 use crate::row::{
     KIND_CERTIFICATE, KIND_CRL, KIND_REQUEST, KIND_REQUEST_DELETED, KIND_RETIREMENT,
     KIND_REVOCATION, document, signed,
@@ -56,6 +57,16 @@ pub(crate) fn write(
             Write::Unlist { issuer, serial } => commit.unlist(issuer, serial)?,
             Write::PutAncestorCrl { issuer, crl } => commit.put_ancestor_crl(issuer, crl)?,
             Write::CountSerials { issuer, next } => commit.count_serials(issuer, *next)?,
+            Write::PutMachine(machine) => {
+                inventory::put_machine(connection, machine, commit.revision)?;
+            }
+            Write::DeleteMachine { name } => inventory::delete_machine(connection, name)?,
+            Write::EnrolMachine { name, request, at } => {
+                inventory::enrol_machine(connection, name, request, *at, commit.revision)?;
+            }
+            Write::PutWindow(window) => inventory::put_window(connection, window)?,
+            Write::CloseWindow { certname } => inventory::close_window(connection, certname)?,
+            Write::UseWindow { certname } => inventory::use_window(connection, certname)?,
         }
     }
     for (seq, entry) in (0_i64..).zip(&change.audit) {
@@ -156,6 +167,17 @@ fn holds(connection: &Connection, precondition: &Precondition) -> Result<bool, F
                 Some(number) => stored.is_some() && stored == i64::try_from(*number).ok(),
                 None => stored.is_none(),
             })
+        }
+        Precondition::MachineAt { name, version } => {
+            inventory::machine_is_at(connection, name, *version)
+        }
+        Precondition::MachineExists { name } => inventory::machine_exists(connection, name),
+        Precondition::MachineUnused { name } => inventory::machine_is_unused(connection, name),
+        Precondition::WindowOpen { certname, at } => {
+            inventory::window_is_open(connection, certname, *at)
+        }
+        Precondition::WindowClosed { certname, before } => {
+            inventory::window_is_closed(connection, certname, *before)
         }
     }
 }

@@ -58,6 +58,12 @@ pub(crate) enum RefusedWrite {
         /// Which.
         serial: Serial,
     },
+    /// Only a window that is there can be used.
+    #[error("{certname} has no build window that is good for another certificate")]
+    NoSuchWindow {
+        /// Whose.
+        certname: String,
+    },
     /// A value that the schema has no room for.
     #[error("the {what} cannot be stored")]
     Unstorable {

@@ -14,6 +14,7 @@ mod folder;
 mod migration;
 
 mod change;
+mod inventory;
 mod writer;
 
 mod query;

@@ -517,7 +517,7 @@ fn whole_revisions<T>(
     all(connection, &sql, params![since, bound(limit.max(1))], read)
 }
 
-fn one<T>(
+pub(crate) fn one<T>(
     connection: &Connection,
     sql: &str,
     values: impl Params,
@@ -543,7 +543,7 @@ pub(crate) fn all<T>(
     Ok(found)
 }
 
-fn bound(limit: usize) -> i64 {
+pub(crate) fn bound(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 

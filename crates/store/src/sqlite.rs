@@ -7,14 +7,16 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use countersign_authority::store::{
-    AgeFilter, Answer, Change, Changed, CommitFault, Committed, Past, RequestFilter, Store,
-    StoreFault, Tally, Write,
+    AgeFilter, Answer, Change, Changed, CommitFault, Committed, MachineFilter, Past, RequestFilter,
+    Store, StoreFault, Tally, Write,
 };
 use countersign_authority::{
     AncestorCrl, AuditEntry, CommitOutcome, CrlRecord, CrlScope, Door, Intent, IssuerId,
-    LedgerEntry, RequestId, RequestRecord, Revision, Revocation, Telemetry, Unobserved,
+    LedgerEntry, MachineRecord, RequestId, RequestRecord, Revision, Revocation, Telemetry,
+    Unobserved, inventory_name,
 };
 use countersign_pki::{Serial, UnixTime};
+use countersign_policy::BuildWindow;
 use futures_util::future::BoxFuture;
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -22,6 +24,7 @@ use tokio::time::Instant;
 
 use crate::fault::{Fault, SharedFault};
 use crate::folder::{OpenFault, StoreFiles};
+use crate::inventory;
 use crate::migration;
 use crate::query;
 use crate::reader::{self, ReadJob};
@@ -313,6 +316,28 @@ impl Store for SqliteStore {
 
     fn audit(&self, since: Revision, limit: usize) -> Answer<'_, Vec<(Revision, AuditEntry)>> {
         self.read(move |connection| query::audit(connection, since, limit))
+    }
+
+    fn machine(&self, name: &str) -> Answer<'_, Option<MachineRecord>> {
+        let name = inventory_name(name);
+        self.read(move |connection| inventory::machine(connection, &name))
+    }
+
+    fn machines(&self, filter: MachineFilter) -> Answer<'_, Vec<MachineRecord>> {
+        self.read(move |connection| inventory::machines(connection, &filter))
+    }
+
+    fn window(&self, certname: &str) -> Answer<'_, Option<BuildWindow>> {
+        let certname = inventory_name(certname);
+        self.read(move |connection| inventory::window(connection, &certname))
+    }
+
+    fn windows(&self, after: Option<String>, limit: usize) -> Answer<'_, Vec<BuildWindow>> {
+        self.read(move |connection| inventory::windows(connection, after.as_deref(), limit))
+    }
+
+    fn windows_closed(&self, before: UnixTime, limit: usize) -> Answer<'_, Vec<BuildWindow>> {
+        self.read(move |connection| inventory::windows_closed(connection, before, limit))
     }
 
     fn is_exclusive(&self) -> bool {

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use countersign_authority::store::{
-    AgeFilter, Answer, Change, Changed, CommitFault, Committed, Past, RequestFilter, Store, Tally,
+    AgeFilter, Answer, Change, Changed, CommitFault, Committed, MachineFilter, Past, RequestFilter,
+    Store, Tally,
 };
 use countersign_authority::{
     AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, IssuerId, KeyStore, LedgerEntry,
-    RequestId, RequestRecord, Revision, Revocation, SignFault, Signature,
+    MachineRecord, RequestId, RequestRecord, Revision, Revocation, SignFault, Signature,
 };
 use countersign_pki::{Serial, SignatureAlgorithm, UnixTime};
+use countersign_policy::BuildWindow;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
@@ -176,6 +178,26 @@ impl<S: Store> Store for TripStore<S> {
 
     fn audit(&self, since: Revision, limit: usize) -> Answer<'_, Vec<(Revision, AuditEntry)>> {
         self.0.audit(since, limit)
+    }
+
+    fn machine(&self, name: &str) -> Answer<'_, Option<MachineRecord>> {
+        self.0.machine(name)
+    }
+
+    fn machines(&self, filter: MachineFilter) -> Answer<'_, Vec<MachineRecord>> {
+        self.0.machines(filter)
+    }
+
+    fn window(&self, certname: &str) -> Answer<'_, Option<BuildWindow>> {
+        self.0.window(certname)
+    }
+
+    fn windows(&self, after: Option<String>, limit: usize) -> Answer<'_, Vec<BuildWindow>> {
+        self.0.windows(after, limit)
+    }
+
+    fn windows_closed(&self, before: UnixTime, limit: usize) -> Answer<'_, Vec<BuildWindow>> {
+        self.0.windows_closed(before, limit)
     }
 
     fn is_exclusive(&self) -> bool {

@@ -4,14 +4,15 @@ use std::net::IpAddr;
 use std::sync::Mutex;
 
 use countersign_authority::store::{
-    AgeFilter, Answer, Change, Changed, CommitFault, Committed, Past, RequestFilter, Store,
-    StoreFault, Tally,
+    AgeFilter, Answer, Change, Changed, CommitFault, Committed, MachineFilter, Past, RequestFilter,
+    Store, StoreFault, Tally,
 };
 use countersign_authority::{
-    AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, IssuerId, LedgerEntry, RequestId,
-    RequestRecord, Revision, Revocation,
+    AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, IssuerId, LedgerEntry,
+    MachineRecord, RequestId, RequestRecord, Revision, Revocation,
 };
 use countersign_pki::{Serial, UnixTime};
+use countersign_policy::BuildWindow;
 use countersign_store::SqliteStore;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
@@ -148,6 +149,26 @@ impl Store for Switched {
 
     fn audit(&self, since: Revision, limit: usize) -> Answer<'_, Vec<(Revision, AuditEntry)>> {
         self.or(self.store.audit(since, limit))
+    }
+
+    fn machine(&self, name: &str) -> Answer<'_, Option<MachineRecord>> {
+        self.or(self.store.machine(name))
+    }
+
+    fn machines(&self, filter: MachineFilter) -> Answer<'_, Vec<MachineRecord>> {
+        self.or(self.store.machines(filter))
+    }
+
+    fn window(&self, certname: &str) -> Answer<'_, Option<BuildWindow>> {
+        self.or(self.store.window(certname))
+    }
+
+    fn windows(&self, after: Option<String>, limit: usize) -> Answer<'_, Vec<BuildWindow>> {
+        self.or(self.store.windows(after, limit))
+    }
+
+    fn windows_closed(&self, before: UnixTime, limit: usize) -> Answer<'_, Vec<BuildWindow>> {
+        self.or(self.store.windows_closed(before, limit))
     }
 
     fn is_exclusive(&self) -> bool {

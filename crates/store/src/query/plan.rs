@@ -5,9 +5,10 @@
 use super::*;
 use crate::change;
 use crate::folder::StoreFiles;
+use crate::inventory;
 use crate::migration;
 use countersign_authority::Owner;
-use countersign_authority::store::{Change, Precondition};
+use countersign_authority::store::{Change, MachineFilter, Precondition};
 use rusqlite::trace::{TraceEvent, TraceEventCodes};
 use std::sync::{Arc, Mutex};
 
@@ -383,6 +384,83 @@ fn what_an_issuer_has_one_of_is_found_by_its_key() {
         counter.starts_with("SEARCH serials USING INDEX"),
         "{counter}"
     );
+}
+
+#[test]
+fn the_inventory_is_read_by_name_or_by_what_is_asked_for() {
+    let text = || Some("x".to_owned());
+    let page = MachineFilter {
+        after: text(),
+        limit: 100,
+        ..MachineFilter::default()
+    };
+    for (filter, expected) in [
+        (page.clone(), "PRIMARY KEY (name>?)"),
+        (
+            MachineFilter {
+                role: text(),
+                provider: text(),
+                enrolled: Some(true),
+                ..page.clone()
+            },
+            "INDEX machines_role (role=? AND name>?)",
+        ),
+        (
+            MachineFilter {
+                provider: text(),
+                ..page.clone()
+            },
+            "INDEX machines_provider (provider=? AND name>?)",
+        ),
+        (
+            MachineFilter {
+                enrolled: Some(true),
+                ..page.clone()
+            },
+            "INDEX machines_enrolled (name>?)",
+        ),
+        (
+            MachineFilter {
+                enrolled: Some(false),
+                ..page.clone()
+            },
+            "INDEX machines_waiting (name>?)",
+        ),
+    ] {
+        let plan = one_plan(|connection| inventory::machines(connection, &filter));
+        assert_eq!(plan, format!("SEARCH machines USING {expected}"));
+    }
+    let closed = one_plan(|connection| inventory::windows_closed(connection, UnixTime(0), 10));
+    assert_eq!(
+        closed,
+        "SEARCH windows USING INDEX windows_closing (closes_at<?)"
+    );
+}
+
+#[test]
+fn what_an_approval_uses_is_checked_by_its_key() {
+    let name = || "a".to_owned();
+    let at = UnixTime(0);
+    for precondition in [
+        Precondition::MachineAt {
+            name: name(),
+            version: None,
+        },
+        Precondition::MachineExists { name: name() },
+        Precondition::MachineUnused { name: name() },
+        Precondition::WindowOpen {
+            certname: name(),
+            at,
+        },
+        Precondition::WindowClosed {
+            certname: name(),
+            before: at,
+        },
+    ] {
+        let plan = plan_of(precondition);
+        assert!(plan.contains("name=?)"), "{plan}");
+        assert!(!plan.contains("SCAN"), "{plan}");
+    }
 }
 
 /// It runs once in the life of an issuer, and needs no certificate for it.

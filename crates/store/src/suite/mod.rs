@@ -15,6 +15,7 @@
 )]
 
 pub mod feed;
+pub mod inventory;
 pub mod ledger;
 pub mod requests;
 pub mod retirement;
@@ -97,6 +98,19 @@ macro_rules! store_suite {
             the_time_of_arrival_decides_what_is_old,
             pending_requests_are_counted_by_address,
             figures_count_what_waits_and_what_ends_soon,
+        }
+        $crate::store_suite! { @in inventory, $ground,
+            a_machine_comes_back_field_by_field,
+            a_machine_written_again_keeps_its_age_and_its_enrolment,
+            names_of_the_inventory_are_kept_in_one_form,
+            the_first_enrolment_of_a_machine_stands,
+            pages_of_machines_are_ordered_and_complete,
+            what_is_known_of_a_machine_is_checked,
+            one_of_many_enrols_a_machine_that_enrols_once,
+            a_window_comes_back_field_by_field,
+            a_window_is_open_within_its_time_and_its_count,
+            one_of_many_takes_the_last_issuance,
+            closed_windows_are_found_by_their_end,
         }
         $crate::store_suite! { @in feed, $ground,
             changes_come_in_commit_order,

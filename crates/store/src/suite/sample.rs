@@ -12,7 +12,8 @@ use countersign_authority::{
 };
 use countersign_pki::{RevocationReason, Serial, UnixTime, fingerprint_sha256};
 use countersign_policy::{
-    Deciding, Effect, Explanation, Finding, Identity, Requester, SignerName, Step, Wishes,
+    AddressKind, BuildWindow, Deciding, Effect, Explanation, Finding, Identity, Machine,
+    MachineAddress, Requester, SignerName, Step, Wishes,
 };
 
 /// Makes records. Identities grow with the order in which they were made, as those of real requests do.
@@ -110,6 +111,46 @@ impl Sample {
             subject: subject.to_owned(),
             request: None,
             detail: String::new(),
+        }
+    }
+
+    /// A machine with every field filled that an administrator fills.
+    pub fn machine(name: &str) -> Machine {
+        let address = |kind, address: &str| MachineAddress {
+            kind,
+            address: address.to_owned(),
+        };
+        Machine {
+            addresses: vec![
+                address(AddressKind::InternalIP, "192.0.2.7"),
+                address(AddressKind::ExternalIP, "2001:db8::1"),
+                address(AddressKind::Hostname, "web01"),
+                address(AddressKind::InternalDNS, "web01.internal"),
+                address(AddressKind::ExternalDNS, "www.example.com"),
+            ],
+            serial: "S/N \"7\" ä".to_owned(),
+            uuid: "4c4c4544-0042-3510-8054-b7c04f564432".to_owned(),
+            instance_id: "i-0abc".to_owned(),
+            provider: "rack 7".to_owned(),
+            role: "web".to_owned(),
+            not_before: Some(Self::time(1)),
+            not_after: Some(Self::time(100)),
+            single_use: true,
+            name: name.to_owned(),
+            created: Self::time(0),
+            enrolled: None,
+        }
+    }
+
+    /// A build window that is good for five.
+    pub fn window(certname: &str) -> BuildWindow {
+        BuildWindow {
+            certname: certname.to_owned(),
+            opens_at: Self::time(0),
+            closes_at: Self::time(100),
+            max_issuances: 5,
+            issuances: 0,
+            require_token: true,
         }
     }
 

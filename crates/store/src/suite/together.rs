@@ -283,7 +283,7 @@ pub async fn a_name_is_looked_up_at_one_moment(ground: &dyn Ground) {
 }
 
 /// Commits from many tasks at the same time.
-async fn at_once(
+pub(super) async fn at_once(
     store: &Arc<dyn Store>,
     change: impl Fn(usize) -> Change,
 ) -> Vec<Result<countersign_authority::store::Committed, CommitFault>> {

@@ -81,6 +81,8 @@ async fn a_store_that_goes_on_from_a_copy_skips_ahead() {
         },
         Write::PutCrl(crl(CrlScope::Full, 7)),
         Write::PutCrl(crl(CrlScope::Infrastructure, 3)),
+        Write::PutMachine(Sample::machine("web01")),
+        Write::PutWindow(Sample::window("web01")),
     ];
     let change = Change {
         writes,
@@ -124,6 +126,10 @@ async fn a_store_that_goes_on_from_a_copy_skips_ahead() {
             (list.number, list.covers),
             (7 + round * numbers, Revision(0))
         );
+        let machine = restored.machine("web01").await.unwrap().unwrap().machine;
+        assert_eq!(machine, Sample::machine("web01"));
+        let window = restored.window("web01").await.unwrap();
+        assert_eq!(window, Some(Sample::window("web01")));
         let audit = restored.audit(last, 10).await.unwrap();
         assert_eq!(audit.last().unwrap().1.action, "restore");
         let revision = restored.commit(Change::default()).await.unwrap().revision;
