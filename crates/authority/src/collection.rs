@@ -81,6 +81,22 @@ impl Authority {
     }
 }
 
+impl Authority {
+    /// Forgets the oldest of what rules have turned away, at all doors, until so many are left. What a person denied and
+    /// what occupies its name does not count.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn trim_rejections(&self, keep: usize) -> Result<(), Broken> {
+        let change = Change {
+            writes: vec![Write::TrimRejections { of: None, keep }],
+            ..Change::default()
+        };
+        let committed = self.core.store.commit(change).await;
+        committed.map(drop).map_err(commit_broken)
+    }
+}
+
 impl Core {
     async fn collect(&self, rule: &Retention) -> Result<u64, Broken> {
         let now = self.clock.now();
@@ -170,7 +186,8 @@ fn age_from(record: &RequestRecord) -> UnixTime {
         RequestState::Approved
         | RequestState::Issued
         | RequestState::Denied
-        | RequestState::Failed => record.explanation.at.max(record.created),
+        | RequestState::Failed
+        | RequestState::Undecided => record.explanation.at.max(record.created),
     }
 }
 

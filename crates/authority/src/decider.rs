@@ -23,6 +23,8 @@ pub struct Question<'a> {
     pub request_id: &'a str,
     /// The name that is asked for.
     pub certname: &'a str,
+    /// The signer that shall issue.
+    pub signer: &'a str,
     /// Where the request came from.
     pub source: Option<IpAddr>,
     /// The message.

@@ -25,7 +25,10 @@ use crate::recovery::Patience;
 use crate::revocation::Revocations;
 use crate::signer::Signer;
 use crate::signing::commit_broken;
-use crate::store::{Change, Changed, Past, RequestFilter, Store, StoreFault, Tally, Write};
+use crate::store::{
+    Change, Changed, Past, Rejection, RejectionFilter, RequestFilter, Store, StoreFault, Tally,
+    Write,
+};
 use crate::telemetry::{Ended, Telemetry, Unobserved};
 
 /// The engine. Cheap to clone: every clone is the same authority.
@@ -286,6 +289,11 @@ impl Authority {
     /// A page of requests.
     pub async fn requests(&self, filter: RequestFilter) -> Result<Vec<RequestRecord>, StoreFault> {
         self.core.store.requests(filter).await
+    }
+
+    /// What was denied or could not be decided, newest first.
+    pub async fn rejections(&self, filter: RejectionFilter) -> Result<Vec<Rejection>, StoreFault> {
+        self.core.store.rejections(filter).await
     }
 
     /// Why the signer of a request could not sign it as things stand.

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use countersign_policy::{Allowlist, AutosignFile, Execution};
+use countersign_policy::{Allowlist, AutosignFile, Execution, ListFile};
 use rustix::fs::{Access, access};
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, geteuid, getrlimit, kill_process_group, prlimit,
@@ -55,14 +55,16 @@ impl Executables {
 #[derive(Debug)]
 pub(crate) struct LocalEvidence {
     runner: ArcSwap<Runner>,
-    read: Arc<Mutex<Option<ReadList>>>,
+    read: Arc<Mutex<ReadLists>>,
     deciding: Mutex<HashSet<(Door, String)>>,
 }
 
-/// The list read last, for as long as its file stays the same.
+/// The lists that were read, by the path where they really are.
+type ReadLists = BTreeMap<PathBuf, ReadList>;
+
+/// A list that was read, for as long as its file stays the same.
 #[derive(Debug)]
 struct ReadList {
-    path: PathBuf,
     stamp: [i64; 7],
     list: Arc<Allowlist>,
 }
@@ -108,16 +110,40 @@ impl LocalEvidence {
         }
     }
 
+    /// What is in the allowlist at `path` now. It is never run.
+    pub(crate) async fn list(&self, path: &Path) -> ListFile {
+        let shown = path.display().to_string();
+        let (path, read) = (path.to_owned(), Arc::clone(&self.read));
+        let looking = tokio::task::spawn_blocking(move || {
+            let real = path.canonicalize();
+            let real = real.map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
+            trusted(&real)?;
+            read_list(&path, &real, &read)
+        });
+        let looked = match tokio::time::timeout(LOOK, looking).await {
+            Ok(looked) => looked.unwrap_or_else(|_| Err(format!("{shown} could not be looked at"))),
+            Err(_) => Err(format!("the disk of {shown} does not answer")),
+        };
+        match looked {
+            Ok(list) => ListFile::List(list),
+            Err(why) => {
+                error!(path = shown, why, "the allowlist is not used");
+                ListFile::Unusable(why)
+            }
+        }
+    }
+
     /// Runs a policy executable: the name is its only argument, the request its only input. Status 0 approves; every
     /// other end declines. `Err`: it was not run, because too many others are.
     pub(crate) async fn execute(
         &self,
         path: &Path,
+        seconds: Option<u64>,
         name: &str,
         request_pem: String,
     ) -> Result<Execution, Busy> {
         let runner = self.runner.load_full();
-        let deadline = Duration::from_secs(runner.how.seconds);
+        let deadline = Duration::from_secs(seconds.unwrap_or(runner.how.seconds));
         let waited = tokio::time::timeout(deadline, runner.places.acquire()).await;
         let Ok(Ok(_place)) = waited else {
             return Err(Busy);
@@ -172,7 +198,7 @@ impl Drop for Claim<'_> {
     }
 }
 
-fn look(path: &Path, read: &Mutex<Option<ReadList>>) -> AutosignFile {
+fn look(path: &Path, read: &Mutex<ReadLists>) -> AutosignFile {
     match examine(path, read) {
         Ok(file) => file,
         Err(why) => {
@@ -182,7 +208,7 @@ fn look(path: &Path, read: &Mutex<Option<ReadList>>) -> AutosignFile {
     }
 }
 
-fn examine(path: &Path, read: &Mutex<Option<ReadList>>) -> Result<AutosignFile, String> {
+fn examine(path: &Path, read: &Mutex<ReadLists>) -> Result<AutosignFile, String> {
     let shown = path.display();
     let real = match path.canonicalize() {
         Ok(real) => real,
@@ -190,18 +216,25 @@ fn examine(path: &Path, read: &Mutex<Option<ReadList>>) -> Result<AutosignFile, 
         Err(error) => return Err(format!("{shown} cannot be looked at: {error}")),
     };
     trusted(&real)?;
-    let cannot = |error: std::io::Error| format!("{shown} cannot be read: {error}");
     if access(&real, Access::EXEC_OK).is_ok() {
         return Ok(AutosignFile::Executable);
     }
-    let file = File::open(&real).map_err(cannot)?;
+    read_list(path, &real, read).map(AutosignFile::List)
+}
+
+/// Reads the list at `real`, which people know as `path`, unless it was read before and is still the same.
+fn read_list(path: &Path, real: &Path, read: &Mutex<ReadLists>) -> Result<Arc<Allowlist>, String> {
+    let shown = path.display();
+    let cannot = |error: std::io::Error| format!("{shown} cannot be read: {error}");
+    let file = File::open(real).map_err(cannot)?;
     let facts = file.metadata().map_err(cannot)?;
     let stamp = stamp(&facts);
-    if let Some(known) = lock(read)
-        .as_ref()
-        .filter(|known| known.path == real && known.stamp == stamp)
-    {
-        return Ok(AutosignFile::List(Arc::clone(&known.list)));
+    let known = lock(read)
+        .get(real)
+        .filter(|known| known.stamp == stamp)
+        .map(|known| Arc::clone(&known.list));
+    if let Some(list) = known {
+        return Ok(list);
     }
     let mut text = String::new();
     file.take(MAX_LIST.saturating_add(1))
@@ -226,12 +259,14 @@ fn examine(path: &Path, read: &Mutex<Option<ReadList>>) -> Result<AutosignFile, 
         .ok()
         .and_then(|at| at.elapsed().ok())
         .is_some_and(|age| age > SETTLED);
-    *lock(read) = is_settled.then(|| ReadList {
-        path: real,
-        stamp,
-        list: Arc::clone(&list),
-    });
-    Ok(AutosignFile::List(list))
+    let mut read = lock(read);
+    read.remove(real);
+    if is_settled && read.len() < MAX_LISTS {
+        let list = Arc::clone(&list);
+        read.insert(real.to_owned(), ReadList { stamp, list });
+    }
+    drop(read);
+    Ok(list)
 }
 
 /// Refuses a file that others than root and the server's user can change: by writing it, or by replacing it or a folder
@@ -259,7 +294,7 @@ fn trusted(real: &Path) -> Result<(), String> {
     Ok(())
 }
 
-fn lock(read: &Mutex<Option<ReadList>>) -> MutexGuard<'_, Option<ReadList>> {
+fn lock(read: &Mutex<ReadLists>) -> MutexGuard<'_, ReadLists> {
     read.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -413,6 +448,8 @@ const STICKY: u32 = 0o1000;
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 /// Group and others.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
+/// So many lists are kept in memory; further ones are read each time.
+const MAX_LISTS: usize = 64;
 /// Ten thousand names.
 const MAX_LIST: u64 = 1024 * 1024;
 /// For the log; nobody needs more of a policy's chatter.

@@ -139,9 +139,6 @@ pub enum Broken {
     /// The same thing was changed by others again and again.
     #[error("too many others changed the same thing at once; try again")]
     Contended,
-    /// No policy executable could be run in time.
-    #[error("too many requests wait for the policy executable; try again")]
-    Busy,
     /// A defect of this program, which the log describes.
     #[error("the authority met an error of its own; see its log")]
     Defect,

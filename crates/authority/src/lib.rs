@@ -26,8 +26,11 @@ mod evidence;
 mod faults;
 mod infrastructure;
 mod issuer;
+mod judgement;
 mod keystore;
 mod model;
+mod policies;
+mod reconsideration;
 mod recovery;
 mod renewal;
 mod retirement;
@@ -52,8 +55,10 @@ pub use issuer::{Issuer, IssuerFault, IssuerId, Serials};
 pub use keystore::{KeyStore, SignFault, Signature};
 pub use model::{
     AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, LedgerEntry, MachineRecord, Owner,
-    RequestId, RequestRecord, RequestState, Revision, Revocation, Revoked, inventory_name,
+    PolicyVersion, RememberedAllow, RequestId, RequestRecord, RequestState, Revision, Revocation,
+    Revoked, inventory_name,
 };
+pub use policies::policy_version;
 pub use profile::{Profile, ProfileFault};
 pub use renewal::RenewFault;
 pub use retirement::Retired;
@@ -61,5 +66,5 @@ pub use signer::{OnWaiting, Signer};
 pub use store::Store;
 pub use submission::{Duplicate, Submission, Submitted};
 pub use telemetry::{
-    CommitOutcome, DecisionOutcome, Ended, ExecutionOutcome, Telemetry, Unobserved,
+    CommitOutcome, DecisionOutcome, Ended, ExecutionOutcome, Telemetry, Unobserved, WebhookOutcome,
 };

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use countersign_pki::{Certificate, Crl, Fingerprint, RevocationReason, Serial, UnixTime};
-use countersign_policy::{Explanation, Machine, Requester, SignerName, Wishes};
+use countersign_policy::{Explanation, Machine, RecordedEvidence, Requester, SignerName, Wishes};
 use serde::{Deserialize, Serialize};
 
 use crate::chain::key_id;
@@ -154,6 +154,8 @@ pub enum RequestState {
     Denied,
     /// Approved, but its signer cannot sign such a request; or a renewal that was not completed.
     Failed,
+    /// Evidence could not be had: its sender was told to come back, and it does not wait.
+    Undecided,
 }
 
 impl RequestState {
@@ -165,6 +167,7 @@ impl RequestState {
             Self::Issued => "issued",
             Self::Denied => "denied",
             Self::Failed => "failed",
+            Self::Undecided => "undecided",
         }
     }
 
@@ -176,6 +179,7 @@ impl RequestState {
             Self::Issued,
             Self::Denied,
             Self::Failed,
+            Self::Undecided,
         ]
         .into_iter()
         .find(|state| state.word() == word)
@@ -213,6 +217,8 @@ pub struct RequestRecord {
     pub created: UnixTime,
     /// The decision and its explanation; pending ones say which rules abstained.
     pub explanation: Explanation,
+    /// What the decision rests on that cannot be had again.
+    pub evidence: RecordedEvidence,
     /// Why the signer cannot sign it, if it cannot.
     pub failure: Option<String>,
     /// The issued certificate.
@@ -390,6 +396,32 @@ pub struct MachineRecord {
 /// The form in which the inventory keeps and compares names: in lower case, without a dot at the end.
 pub fn inventory_name(name: &str) -> String {
     name.trim_end_matches('.').to_ascii_lowercase()
+}
+
+/// A policy as it was put in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyVersion {
+    /// Its number; the next one is one higher.
+    pub generation: u64,
+    /// SHA-256 of its text.
+    pub digest: Fingerprint,
+    /// When it came in force.
+    pub loaded: UnixTime,
+    /// Its documents, and what the settings add to them.
+    pub text: String,
+}
+
+/// A decider's word that counts for a while.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RememberedAllow {
+    /// The decider's address.
+    pub webhook: String,
+    /// The name it allowed.
+    pub name: String,
+    /// SHA-256 of the public key that it allowed.
+    pub key_fingerprint: Fingerprint,
+    /// Until when.
+    pub until: UnixTime,
 }
 
 /// One line of the audit log, written with the change it tells of.

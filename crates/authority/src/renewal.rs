@@ -14,7 +14,8 @@ use countersign_pki::{
     seal,
 };
 use countersign_policy::{
-    Answer, Approval, Deciding, Effect, Explanation, Finding, Requester, SignerName, Step, Wishes,
+    Answer, Approval, Deciding, Effect, Explanation, Finding, RecordedEvidence, Requester,
+    SignerName, Step, Wishes,
 };
 
 use crate::engine::{Authority, Core};
@@ -302,6 +303,7 @@ fn implied_request(entry: &LedgerEntry, now: UnixTime) -> Result<RequestRecord, 
     // A key that no request may have today is not renewed either.
     CheckedCsr::trusted_from_store(&unsigned).map_err(|_| missing())?;
     Ok(RequestRecord {
+        evidence: RecordedEvidence::default(),
         id: entry.request,
         // It came through none of this authority's doors.
         door: Door::LOCAL,

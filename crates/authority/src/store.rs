@@ -9,9 +9,9 @@ use tokio::sync::watch;
 use crate::issuer::IssuerId;
 use crate::model::{
     AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, LedgerEntry, MachineRecord, Owner,
-    RequestId, RequestRecord, RequestState, Revision, Revocation,
+    PolicyVersion, RememberedAllow, RequestId, RequestRecord, RequestState, Revision, Revocation,
 };
-use countersign_policy::{BuildWindow, Explanation, Machine};
+use countersign_policy::{BuildWindow, Explanation, Machine, RecordedEvidence};
 
 /// A future of a store's answer.
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreFault>>;
@@ -99,6 +99,31 @@ pub trait Store: Send + Sync {
     /// The CRLs of the CAs above the issuer, by position.
     fn ancestor_crls(&self, issuer: &IssuerId) -> Answer<'_, Vec<AncestorCrl>>;
 
+    /// Requests that were denied or could not be decided, newest first.
+    fn rejections(&self, filter: RejectionFilter) -> Answer<'_, Vec<Rejection>>;
+
+    /// Requests that wait for evidence that may still appear, oldest first, at most `limit` after the place `after`.
+    fn worth_asking_again(
+        &self,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Answer<'_, Vec<(u64, RequestRecord)>>;
+
+    /// The policy that came in force last.
+    fn newest_policy(&self) -> Answer<'_, Option<PolicyVersion>>;
+
+    /// The policy of a generation.
+    fn policy_version(&self, generation: u64) -> Answer<'_, Option<PolicyVersion>>;
+
+    /// Whether a decider has allowed this name and key, and its word still counts.
+    fn is_allowed(
+        &self,
+        webhook: &str,
+        name: &str,
+        key_fingerprint: &Fingerprint,
+        now: UnixTime,
+    ) -> Answer<'_, bool>;
+
     /// Figures for monitoring: what waits, and which certificates end between `now` and `soon`.
     fn tally(&self, now: UnixTime, soon: UnixTime) -> Answer<'_, Tally>;
 
@@ -148,10 +173,40 @@ pub struct RequestFilter {
     pub live_only: bool,
     /// Only of this name.
     pub key: Option<String>,
+    /// Only those whose explanation has this code.
+    pub code: Option<String>,
+    /// Only those that arrived at this time or later.
+    pub since: Option<UnixTime>,
     /// Continue after this one (the last of the page before).
     pub after: Option<(Door, String, RequestId)>,
     /// At most so many; 0 means no bound.
     pub limit: usize,
+}
+
+/// Which rejections a listing shows.
+#[derive(Clone, Debug, Default)]
+pub struct RejectionFilter {
+    /// Only of this door.
+    pub door: Option<Door>,
+    /// Only of this name.
+    pub key: Option<String>,
+    /// Only those whose explanation has this code.
+    pub code: Option<String>,
+    /// Only those that arrived at this time or later.
+    pub since: Option<UnixTime>,
+    /// Continue before this place (that of the last of the page before).
+    pub before: Option<u64>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// A request that was turned away, with its place in order of arrival.
+#[derive(Clone, Debug)]
+pub struct Rejection {
+    /// Its place.
+    pub place: u64,
+    /// The request.
+    pub request: RequestRecord,
 }
 
 /// Which requests are old enough.
@@ -271,6 +326,11 @@ pub enum Precondition {
         /// The owner that completes it; `None`: any, to void it.
         owner: Option<Owner>,
     },
+    /// No policy of this generation or a later one is on record.
+    PolicyFree {
+        /// The generation.
+        generation: u64,
+    },
     /// The issuer's CRL has this number (`None`: there is none).
     CrlNumber {
         /// Whose.
@@ -377,6 +437,23 @@ pub enum Write {
         /// The list.
         crl: AncestorCrl,
     },
+    /// Forgets what rules have turned away under a name, or under any, but the newest `keep`. What a person denied, and
+    /// what occupies its name, stays.
+    TrimRejections {
+        /// Only of this name at this door.
+        of: Option<(Door, String)>,
+        /// So many stay.
+        keep: usize,
+    },
+    /// Puts a policy on record. Its generation must be new.
+    PutPolicy(PolicyVersion),
+    /// Keeps a decider's word for a while.
+    RememberAllow(RememberedAllow),
+    /// Forgets deciders' words that no longer count.
+    ForgetAllows {
+        /// Those that ended before then.
+        before: UnixTime,
+    },
     /// Counts the issuer's serials from here on; intents move the counter past theirs.
     CountSerials {
         /// Whose.
@@ -426,6 +503,8 @@ pub struct RequestUpdate {
     pub live: bool,
     /// The decision.
     pub explanation: Option<Explanation>,
+    /// What it rests on.
+    pub evidence: Option<RecordedEvidence>,
     /// Why it cannot be signed.
     pub failure: Option<String>,
     /// Its certificate.
@@ -447,6 +526,7 @@ impl RequestUpdate {
             state,
             live,
             explanation: None,
+            evidence: None,
             failure: None,
             certificate: None,
             attachment: None,

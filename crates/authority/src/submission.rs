@@ -1,30 +1,27 @@
 //! A request arrives: examined, decided, stored and, if a rule approves it, signed.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use countersign_pki::{CheckedCsr, UnixTime};
 use countersign_policy::{
-    Approval, Deciding, Effect, Evidence, Executable, Execution, Explanation, Finding, ListFile,
-    Outcome, PersonDecision, Policy, Query, Request, Requester, SignerName, Step, Verdict,
-    WebhookAnswer, Wishes, decide,
+    Approval, Deciding, Effect, Explanation, Finding, PersonDecision, Policy, RecordedEvidence,
+    Requester, SignerName, Step, Use, Verdict, Wishes,
 };
 
-use tokio::time::Instant;
 use tracing::info;
 
 use crate::engine::{Authority, Core, Rules};
-use crate::evidence::{Busy, Claim};
+use crate::evidence::Claim;
 use crate::faults::{Broken, SubmitFault};
 use crate::issuance::{Draft, Intended, Issued};
+use crate::judgement::{Asking, Case, Gathered, is_about_evidence, is_stopped, used};
 use crate::model::{AuditEntry, Door, RequestId, RequestRecord, RequestState, Revision};
 use crate::profile::ProfileFault;
 use crate::signer::{OnWaiting, Signer};
 use crate::signing::{DraftFor, MAX_TRIES, commit_broken};
 use crate::store::{Change, CommitFault, Past, Precondition, RequestFilter, RequestUpdate, Write};
-use crate::telemetry::{DecisionOutcome, ExecutionOutcome, NOBODY, settled_by};
+use crate::telemetry::{DecisionOutcome, NOBODY, settled_by};
 
 /// A request as a door hands it over.
 #[derive(Debug)]
@@ -47,6 +44,21 @@ pub struct Submission {
     pub attachment: Vec<u8>,
     /// A decision that comes with it (an administrator enrolling somebody).
     pub decision: Option<PersonDecision>,
+}
+
+impl Submission {
+    fn case(&self, id: RequestId, now: UnixTime) -> Case<'_> {
+        Case {
+            id,
+            door: &self.door,
+            key: &self.key,
+            csr: &self.csr,
+            signer: &self.signer,
+            requester: &self.requester,
+            wishes: &self.wishes,
+            created: now,
+        }
+    }
 }
 
 /// What became of a submission.
@@ -105,38 +117,63 @@ impl Authority {
 }
 
 impl Core {
-    /// Judges and settles a request; once more if other rules came in force before its intent was on record. What an
-    /// executable has said is kept: it is asked once for a request.
-    async fn submit(&self, mut submission: Submission) -> Result<Submitted, SubmitFault> {
+    /// Takes a request; where the same one waits already, that one is judged again.
+    async fn submit(&self, submission: Submission) -> Result<Submitted, SubmitFault> {
+        let again = self.may_ask_again(&submission);
+        match self.submit_new(submission).await {
+            Err(SubmitFault::Duplicate {
+                key,
+                duplicate: Duplicate::Requested,
+            }) => {
+                let settled = match again {
+                    Some(again) => self.ask_again(&key, again).await?,
+                    None => None,
+                };
+                settled.ok_or(SubmitFault::Duplicate {
+                    key,
+                    duplicate: Duplicate::Requested,
+                })
+            }
+            other => other,
+        }
+    }
+
+    /// Judges and settles a request; once more if other rules came in force or its evidence was used up before its intent
+    /// was on record. What an executable or a decider has said is kept: it is asked once for a request.
+    async fn submit_new(&self, mut submission: Submission) -> Result<Submitted, SubmitFault> {
         let now = self.clock.now();
         let id = self.new_request_id(now)?;
         let mut claim = None;
-        let mut executed = Executed::new();
+        let mut gathered = Gathered::default();
         for _ in 0..MAX_TRIES {
             let rules = self.rules.load_full();
             if claim.is_none() {
                 claim = self.claim(&submission, &rules).await?;
             }
-            let judged = self.judge(&submission, &rules, now, &mut executed).await?;
-            let (state, explanation) = match &judged.verdict {
-                Verdict::Approve(approval) => {
-                    (RequestState::Approved, approval.explanation().clone())
-                }
-                Verdict::Deny(explanation) => (RequestState::Denied, explanation.clone()),
-                Verdict::Pending(explanation) => (RequestState::Pending, explanation.clone()),
+            let judged = self.judge(&submission, id, &rules, now, &mut gathered);
+            let judged = judged.await?;
+            let state = match &judged.verdict {
+                Verdict::Approve(_) => RequestState::Approved,
+                Verdict::Deny(_) => RequestState::Denied,
+                // Who keeps its name waits for the evidence; who does not comes back by itself.
+                stopped if is_stopped(stopped) && !submission.retained => RequestState::Undecided,
+                Verdict::Pending(_) => RequestState::Pending,
             };
             let mut stored = Stored {
+                explanation: judged.verdict.explanation().clone(),
+                evidence: judged.evidence.clone(),
+                failure: judged.unsignable.as_ref().map(ToString::to_string),
+                uses: judged.verdict.uses().to_vec(),
+                heard: gathered.audit.clone(),
                 submission,
                 id,
                 state,
-                explanation,
-                failure: judged.unsignable.as_ref().map(ToString::to_string),
                 now,
             };
             if let Some(submitted) = self.settle(&mut stored, judged, &rules).await? {
                 return Ok(submitted);
             }
-            info!(request = %id, "other rules came in force meanwhile; the request is judged anew");
+            info!(request = %id, "rules or evidence have changed meanwhile; the request is judged anew");
             submission = stored.submission;
         }
         Err(Broken::Contended.into())
@@ -165,9 +202,10 @@ impl Core {
     async fn judge(
         &self,
         submission: &Submission,
+        id: RequestId,
         rules: &Rules,
         now: UnixTime,
-        executed: &mut Executed,
+        gathered: &mut Gathered,
     ) -> Result<Judged, Broken> {
         let policy = &rules.policy;
         let unsignable = rules.signer(&submission.signer).and_then(|signer| {
@@ -177,17 +215,23 @@ impl Core {
                 .err()
         });
         let asking = match &unsignable {
-            Some(_) => Asking::WithoutRunning,
-            None => Asking::InEarnest(executed),
+            Some(_) => Asking::AsIfTheyAgreed,
+            None => Asking::InEarnest,
         };
-        let verdict = self.decide(policy, submission, asking, now).await?;
-        let automatic = matches!(verdict, Verdict::Approve(_));
-        let verdict = match &unsignable {
-            Some(fault) => Verdict::Pending(unsignable_explanation(fault, policy, now)),
-            None => verdict,
+        let case = submission.case(id, now);
+        let decision = submission.decision.clone();
+        let reached = self.reach(rules, case, decision, asking, gathered).await?;
+        let automatic = matches!(reached.verdict, Verdict::Approve(_));
+        let (verdict, evidence) = match &unsignable {
+            Some(fault) => (
+                Verdict::Pending(unsignable_explanation(fault, policy, now)),
+                RecordedEvidence::default(),
+            ),
+            None => (reached.verdict, reached.evidence),
         };
         Ok(Judged {
             verdict,
+            evidence,
             automatic,
             unsignable,
         })
@@ -206,6 +250,7 @@ impl Core {
         let signer = signer.as_deref();
         let Judged {
             verdict,
+            evidence: _,
             automatic,
             unsignable,
         } = judged;
@@ -242,6 +287,7 @@ impl Core {
                     (RequestState::Approved, None) => DecisionOutcome::Approved,
                     (RequestState::Issued, None) => DecisionOutcome::Issued,
                     (RequestState::Failed, None) => DecisionOutcome::Failed,
+                    (RequestState::Undecided, None) => DecisionOutcome::Undecided,
                     (RequestState::Pending, None) => DecisionOutcome::Pending,
                 };
                 stored.report(self, outcome);
@@ -259,98 +305,6 @@ impl Core {
         }
     }
 
-    /// Asks the policy, fetching what it needs until it knows enough.
-    async fn decide(
-        &self,
-        policy: &Policy,
-        submission: &Submission,
-        mut asking: Asking<'_>,
-        now: UnixTime,
-    ) -> Result<Verdict, Broken> {
-        let mut evidence = Evidence::none().with_person(submission.decision.clone());
-        loop {
-            let request = Request {
-                csr: &submission.csr,
-                key: &submission.key,
-                door: submission.door.as_str(),
-                signer: &submission.signer,
-                requester: &submission.requester,
-                wishes: &submission.wishes,
-                at: now,
-                renewal: false,
-            };
-            match decide(policy, &request, &evidence, now) {
-                Outcome::Done(verdict) => return Ok(verdict),
-                Outcome::Need(queries) => {
-                    for query in queries {
-                        evidence = self
-                            .answer(query, submission, &mut asking, evidence)
-                            .await?;
-                    }
-                }
-            }
-        }
-    }
-
-    async fn answer(
-        &self,
-        query: Query,
-        submission: &Submission,
-        asking: &mut Asking<'_>,
-        evidence: Evidence,
-    ) -> Result<Evidence, Broken> {
-        Ok(match query {
-            // A request that is only now arriving has been seen by nobody.
-            Query::Person => evidence.with_person(None),
-            Query::AutosignFile(path) => {
-                let begun = Instant::now();
-                let file = self.evidence.file(&path).await;
-                evidence.with_file(path, file, micros_since(begun))
-            }
-            Query::Execution(Executable { path, .. }) => {
-                let begun = Instant::now();
-                let execution = match asking {
-                    Asking::InEarnest(executed) => match executed.get(&path) {
-                        Some(said) => said.clone(),
-                        None => {
-                            let said = self.execute(&path, submission).await?;
-                            executed.insert(path.clone(), said.clone());
-                            said
-                        }
-                    },
-                    Asking::WithoutRunning => Execution::Approved,
-                };
-                evidence.with_execution(path, execution, micros_since(begun))
-            }
-            Query::Allowlist(path) => {
-                let why = format!("{} cannot be read yet", path.display());
-                evidence.with_list(path, ListFile::Unusable(why), 0)
-            }
-            Query::Webhook(webhook) => {
-                let reason = "webhooks cannot be asked yet".to_owned();
-                evidence.with_webhook(webhook, WebhookAnswer::Unavailable { reason }, 0)
-            }
-            Query::Machine => evidence.with_machine(Err(NOT_YET.to_owned()), 0),
-            Query::Window => evidence.with_window(Err(NOT_YET.to_owned()), 0),
-            Query::Ledger => evidence.with_ledger(Err(NOT_YET.to_owned()), 0),
-        })
-    }
-
-    async fn execute(&self, path: &Path, submission: &Submission) -> Result<Execution, Broken> {
-        let request = submission.csr.to_pem();
-        let begun = Instant::now();
-        let executed = self.evidence.execute(path, &submission.key, request);
-        let executed = executed.await;
-        let outcome = match &executed {
-            Ok(Execution::Approved) => ExecutionOutcome::Approved,
-            Ok(Execution::Declined(_)) => ExecutionOutcome::Declined,
-            Ok(Execution::Unavailable(_)) => ExecutionOutcome::Busy,
-            Err(Busy) => ExecutionOutcome::Busy,
-        };
-        self.telemetry.executed(outcome, begun.elapsed());
-        executed.map_err(|Busy| Broken::Busy)
-    }
-
     /// `None`: the rules that approved it are no longer in force.
     async fn submit_approved(
         &self,
@@ -364,7 +318,8 @@ impl Core {
         let validity = signer
             .profile
             .validity(asked, stored.now, issuer)
-            .map_err(Broken::from)?;
+            .map_err(Broken::from)?
+            .at_most(stored.explanation.lifetime, stored.now);
         let draft = self.draft(
             approval,
             signer,
@@ -434,6 +389,10 @@ impl Core {
             }
             match self.store.commit(change).await {
                 Ok(committed) => return Ok(Some(committed.revision)),
+                // It was there when the rule looked; what the rule says now is another matter.
+                Err(CommitFault::Conflict { precondition }) if is_about_evidence(&precondition) => {
+                    return Ok(None);
+                }
                 Err(CommitFault::Conflict { .. }) => {}
                 Err(other) => return Err(commit_broken(other).into()),
             }
@@ -442,8 +401,10 @@ impl Core {
                 .what_is_in_the_way(submission, signer, Looking::Back)
                 .await?;
             let waits = |old: &RequestRecord| old.state == RequestState::Pending;
-            if stored.state == RequestState::Denied && replaces.as_ref().is_some_and(waits) {
-                // What a rule denies takes nobody's place.
+            let is_rejected =
+                matches!(stored.state, RequestState::Denied | RequestState::Undecided);
+            if is_rejected && replaces.as_ref().is_some_and(waits) {
+                // What a rule turns away takes nobody's place.
                 let (key, duplicate) = (submission.key.clone(), Duplicate::Requested);
                 return Err(SubmitFault::Duplicate { key, duplicate });
             }
@@ -517,24 +478,10 @@ impl Core {
     }
 }
 
-fn micros_since(begun: Instant) -> u64 {
-    u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX)
-}
-
-const NOT_YET: &str = "cannot be looked up yet";
-
-/// What executables have said of a request.
-type Executed = BTreeMap<PathBuf, Execution>;
-
-/// Whether an executable is really run, unless it was, or taken to say yes: what only people can sign asks nobody.
-enum Asking<'a> {
-    InEarnest(&'a mut Executed),
-    WithoutRunning,
-}
-
 /// What profile and policy say of a request.
 struct Judged {
     verdict: Verdict,
+    evidence: RecordedEvidence,
     /// Whether a rule approves such a request.
     automatic: bool,
     unsignable: Option<ProfileFault>,
@@ -553,11 +500,20 @@ struct Stored {
     id: RequestId,
     state: RequestState,
     explanation: Explanation,
+    evidence: RecordedEvidence,
     failure: Option<String>,
+    /// What its approval uses up.
+    uses: Vec<Use>,
+    /// What the audit log has to say of those who were asked.
+    heard: Vec<AuditEntry>,
     now: UnixTime,
 }
 
 impl Stored {
+    fn is_rejected(&self) -> bool {
+        matches!(self.state, RequestState::Denied | RequestState::Undecided)
+    }
+
     fn report(&self, core: &Core, outcome: DecisionOutcome) {
         let rule = settled_by(&self.explanation);
         let door = &self.submission.door;
@@ -593,7 +549,8 @@ impl Stored {
                     RequestState::Approved
                     | RequestState::Denied
                     | RequestState::Issued
-                    | RequestState::Failed => Write::UpdateRequest(RequestUpdate {
+                    | RequestState::Failed
+                    | RequestState::Undecided => Write::UpdateRequest(RequestUpdate {
                         live: false,
                         ..RequestUpdate::none(old)
                     }),
@@ -611,8 +568,8 @@ impl Stored {
             id: self.id,
             door: s.door.clone(),
             key: s.key.clone(),
-            // A denial by rule occupies no name: the next request is decided anew.
-            live: self.state != RequestState::Denied || s.retained,
+            // What a rule turns away occupies no name: the next request is decided anew.
+            live: !self.is_rejected() || s.retained,
             retained: s.retained,
             version: Revision::default(),
             state: self.state,
@@ -623,6 +580,7 @@ impl Stored {
             wishes: s.wishes.clone(),
             created: self.now,
             explanation: self.explanation.clone(),
+            evidence: self.evidence.clone(),
             failure: self.failure.clone(),
             certificate: None,
             attachment: s.attachment.clone(),
@@ -632,6 +590,14 @@ impl Stored {
                 .iter()
                 .map(|draft| Write::Intend(draft.intent().clone())),
         );
+        if self.is_rejected() && !s.retained {
+            change.writes.push(Write::TrimRejections {
+                of: Some((s.door.clone(), s.key.clone())),
+                keep: MAX_REJECTIONS_OF_A_NAME,
+            });
+        }
+        used(&self.uses, s.case(self.id, self.now), self.now, &mut change);
+        change.audit.extend(self.heard.iter().cloned());
         if let Some(old) = replaces.filter(|old| old.state == RequestState::Pending) {
             change.audit.push(AuditEntry {
                 at: self.now,
@@ -663,3 +629,6 @@ fn unsignable_explanation(fault: &ProfileFault, policy: &Policy, now: UnixTime) 
         ..Explanation::new(Effect::Pending, now, policy.generation)
     }
 }
+
+/// Agents that were turned away come back every few minutes.
+const MAX_REJECTIONS_OF_A_NAME: usize = 10;

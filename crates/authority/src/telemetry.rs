@@ -29,6 +29,11 @@ pub trait Telemetry: Send + Sync + 'static {
         let _nobody_counts = (execution, took);
     }
 
+    /// A webhook was asked.
+    fn asked(&self, outcome: WebhookOutcome, took: Duration) {
+        let _nobody_counts = (outcome, took);
+    }
+
     /// Old requests were forgotten.
     fn collected(&self, door: &Door, state: RequestState, count: u64) {
         let _nobody_counts = (door, state, count);
@@ -72,6 +77,8 @@ pub enum DecisionOutcome {
     /// It was not taken: its key was denied before, too many wait from its address, or the certificate cannot be
     /// renewed.
     Refused,
+    /// Evidence could not be had.
+    Undecided,
     /// It could not be carried through.
     Failed,
 }
@@ -87,6 +94,7 @@ impl DecisionOutcome {
             Self::Unsignable => "unsignable",
             Self::Duplicate => "duplicate",
             Self::Refused => "refused",
+            Self::Undecided => "undecided",
             Self::Failed => "failed",
         }
     }
@@ -108,6 +116,7 @@ impl DecisionOutcome {
                 RequestState::Pending => Self::Pending,
                 RequestState::Denied => Self::Denied,
                 RequestState::Failed => Self::Unsignable,
+                RequestState::Undecided => Self::Undecided,
             }),
             Err(ActFault::Unsignable { .. }) => Some(Self::Unsignable),
             Err(ActFault::Broken(_)) => Some(Self::Failed),
@@ -157,6 +166,31 @@ pub enum ExecutionOutcome {
     Declined,
     /// Nothing: too many others were running.
     Busy,
+}
+
+/// What a webhook said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WebhookOutcome {
+    /// Yes.
+    Allowed,
+    /// No.
+    Denied,
+    /// That others decide.
+    Pending,
+    /// Nothing that counts.
+    Failed,
+}
+
+impl WebhookOutcome {
+    /// As one word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Denied => "denied",
+            Self::Pending => "pending",
+            Self::Failed => "failed",
+        }
+    }
 }
 
 /// The name of what settled a decision: of few values, also if people's names are in it.

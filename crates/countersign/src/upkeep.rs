@@ -24,6 +24,7 @@ pub(crate) fn start(
     stop: &CancellationToken,
 ) {
     tasks.spawn(finish_and_refresh(authority.clone(), stop.clone()));
+    tasks.spawn(reconsider(authority.clone(), stop.clone()));
     for issuer in authority.issuers() {
         let id = issuer.id().clone();
         tasks.spawn(publish_crl(
@@ -69,6 +70,21 @@ async fn finish_and_refresh(authority: Authority, stop: CancellationToken) {
     }
 }
 
+/// Asks the policy again about requests that wait for evidence which may be there by now.
+async fn reconsider(authority: Authority, stop: CancellationToken) {
+    let mut health = Health::new("ask the policy again");
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(RECONSIDER) => {}
+            () = stop.cancelled() => return,
+        }
+        tokio::select! {
+            reconsidered = authority.reconsider_waiting() => health.told(reconsidered),
+            () = stop.cancelled() => return,
+        };
+    }
+}
+
 /// Forgets old requests: at once, then after each interval, and whenever the rules change.
 pub(crate) async fn collect(
     authority: Authority,
@@ -82,7 +98,10 @@ pub(crate) async fn collect(
             rules: of,
         } = rules.borrow_and_update().clone();
         tokio::select! {
-            collected = authority.collect(&of) => health.told(collected),
+            collected = async {
+                authority.collect(&of).await?;
+                authority.trim_rejections(MAX_REJECTIONS).await
+            } => health.told(collected),
             () = stop.cancelled() => return,
         };
         tokio::select! {
@@ -188,6 +207,10 @@ impl Health {
     }
 }
 
+/// Often enough for a kubelet that waits; a decider that is down is asked again about every waiting request.
+const RECONSIDER: Duration = Duration::from_secs(15);
+/// Somebody who is turned away again and again must not fill the disk.
+const MAX_REJECTIONS: usize = 100_000;
 /// They are renewed a month before their end.
 const DAY: Duration = Duration::from_secs(86_400);
 const AGAIN: Duration = Duration::from_secs(300);

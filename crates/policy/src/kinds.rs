@@ -274,7 +274,7 @@ impl Looking<'_> {
         };
         Ok(Checked {
             micros: said.micros,
-            saw: webhook.url.clone(),
+            saw: webhook.address().to_owned(),
             ..checked
         })
     }

@@ -231,6 +231,13 @@ pub struct Webhook {
     pub client_key_file: Option<PathBuf>,
 }
 
+impl Webhook {
+    /// Its address without what may be a secret in it.
+    pub fn address(&self) -> &str {
+        self.url.split(['?', '#']).next().unwrap_or(&self.url)
+    }
+}
+
 /// Certificates to trust.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CaBundle {

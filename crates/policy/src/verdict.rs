@@ -19,6 +19,33 @@ pub enum Verdict {
     Pending(Explanation),
 }
 
+impl Verdict {
+    /// Notes how long the decision took in all.
+    pub fn took(&mut self, micros: u64) {
+        let explanation = match self {
+            Self::Approve(approval) => &mut approval.explanation,
+            Self::Deny(explanation) | Self::Pending(explanation) => explanation,
+        };
+        explanation.micros = micros;
+    }
+
+    /// What it rests on that can be used up; nothing but an approval uses anything.
+    pub fn uses(&self) -> &[Use] {
+        match self {
+            Self::Approve(approval) => approval.uses(),
+            Self::Deny(_) | Self::Pending(_) => &[],
+        }
+    }
+
+    /// Why.
+    pub fn explanation(&self) -> &Explanation {
+        match self {
+            Self::Approve(approval) => &approval.explanation,
+            Self::Deny(explanation) | Self::Pending(explanation) => explanation,
+        }
+    }
+}
+
 /// The permission to issue one certificate. It is neither `Clone` nor constructible by hand: it comes
 /// out of [`crate::decide`], or out of the record of an earlier decision, and is used up by the draft.
 #[derive(Debug)]
@@ -114,6 +141,36 @@ impl Explanation {
             micros: 0,
             steps: Vec::new(),
         }
+    }
+}
+
+impl Explanation {
+    /// The sentence, and what each rule that was asked said: for readers who see nothing else, at most 1 KiB.
+    pub fn in_short(&self) -> String {
+        let mut text = self.to_string();
+        for (index, step) in self.steps.iter().enumerate() {
+            let lead = if index == 0 { "; asked: " } else { ", " };
+            let said = match (step.answer, step.finding) {
+                (Answer::Approve, _) => "approve",
+                (Answer::Deny, _) => "deny",
+                (Answer::Abstain, Finding::Unavailable) => "unavailable",
+                (Answer::Abstain, Finding::Skipped) => "not asked",
+                (Answer::Abstain, _) => "abstain",
+            };
+            let next = format!("{lead}{}: {said}", step.rule);
+            if text.len().saturating_add(next.len()) > MAX_SHORT {
+                text.push_str(", …");
+                break;
+            }
+            text.push_str(&next);
+        }
+        text
+    }
+
+    /// Whether the last rule that was asked could not get its evidence, and asking again may help.
+    pub fn is_stopped(&self) -> bool {
+        let last = self.steps.last().map(|step| step.finding);
+        self.effect == Effect::Pending && self.retry && last == Some(Finding::Unavailable)
     }
 }
 
@@ -276,3 +333,5 @@ pub enum Finding {
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
+
+const MAX_SHORT: usize = 1024;

@@ -4,10 +4,11 @@
 
 use countersign_authority::store::{Change, CommitFault, Precondition, RequestUpdate, Write};
 use countersign_authority::{
-    AncestorCrl, CrlRecord, Door, Intent, IssuerId, LedgerEntry, RequestId, RequestRecord,
-    Revision, Revocation,
+    AncestorCrl, CrlRecord, Door, Intent, IssuerId, LedgerEntry, PolicyVersion, RememberedAllow,
+    RequestId, RequestRecord, Revision, Revocation,
 };
 use countersign_pki::{Serial, UnixTime};
+use countersign_policy::RecordedEvidence;
 use rusqlite::{Connection, OptionalExtension, ToSql, ffi, params};
 
 use crate::fault::{Fault, RefusedWrite};
@@ -67,6 +68,10 @@ pub(crate) fn write(
             Write::PutWindow(window) => inventory::put_window(connection, window)?,
             Write::CloseWindow { certname } => inventory::close_window(connection, certname)?,
             Write::UseWindow { certname } => inventory::use_window(connection, certname)?,
+            Write::TrimRejections { of, keep } => commit.trim_rejections(of.as_ref(), *keep)?,
+            Write::PutPolicy(policy) => commit.put_policy(policy)?,
+            Write::RememberAllow(allow) => commit.remember_allow(allow)?,
+            Write::ForgetAllows { before } => commit.forget_allows(*before)?,
         }
     }
     for (seq, entry) in (0_i64..).zip(&change.audit) {
@@ -154,6 +159,9 @@ fn holds(connection: &Connection, precondition: &Precondition) -> Result<bool, F
                 (None, _) => false,
             })
         }
+        Precondition::PolicyFree { generation } => Ok(!connection
+            .prepare_cached("SELECT 1 FROM policies WHERE generation >= ?1")?
+            .exists(params![signed(*generation, "generation")?])?),
         Precondition::CrlNumber {
             issuer,
             scope,
@@ -200,8 +208,9 @@ impl Commit<'_> {
         let (issuer, serial) = certificate_columns(request.certificate.as_ref());
         let inserted = self.execute(
             "INSERT INTO requests (id, door, key, live, retained, version, state, signer, csr, key_fingerprint,
-                                   requester, wishes, created, explanation, failure, issuer, serial, attachment)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
+                                   requester, wishes, created, explanation, failure, issuer, serial, attachment,
+                                   evidence)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
             params![
                 request.id.as_bytes(),
                 request.door.as_str(),
@@ -221,6 +230,7 @@ impl Commit<'_> {
                 issuer,
                 serial,
                 request.attachment,
+                evidence(Some(&request.evidence))?,
             ],
         );
         match inserted {
@@ -258,7 +268,7 @@ impl Commit<'_> {
                 "UPDATE requests
                  SET version = ?2, state = ?3, live = ?4, explanation = coalesce(?5, explanation),
                      failure = coalesce(?6, failure), issuer = coalesce(?7, issuer), serial = coalesce(?8, serial),
-                     attachment = coalesce(?9, attachment)
+                     attachment = coalesce(?9, attachment), evidence = coalesce(?10, evidence)
                  WHERE id = ?1 RETURNING door, key",
             )?
             .query_row(
@@ -272,6 +282,7 @@ impl Commit<'_> {
                     issuer,
                     serial,
                     update.attachment,
+                    evidence(update.evidence.as_ref())?,
                 ],
                 door_and_key,
             )
@@ -299,6 +310,75 @@ impl Commit<'_> {
             .optional()?
             .ok_or_else(|| no_request(id))?;
         self.tell(KIND_REQUEST_DELETED, &door, Some(id.as_bytes()), Some(&key))
+    }
+
+    fn trim_rejections(&mut self, of: Option<&(Door, String)>, keep: usize) -> Result<(), Fault> {
+        let keep = i64::try_from(keep).unwrap_or(i64::MAX);
+        let gone: Vec<(Vec<u8>, String, String)> = match of {
+            Some((door, key)) => self
+                .connection
+                .prepare_cached(
+                    "DELETE FROM requests WHERE number IN (
+                         SELECT number FROM requests
+                         WHERE door = ?1 AND key = ?2 AND live = 0 AND (state = 'denied' OR state = 'undecided')
+                             AND coalesce(json_extract(explanation, '$.by.kind'), '') != 'person'
+                         ORDER BY number DESC LIMIT -1 OFFSET ?3)
+                     RETURNING id, door, key",
+                )?
+                .query_map(params![door.as_str(), key, keep], identity)?
+                .collect::<Result<_, _>>()?,
+            None => self
+                .connection
+                .prepare_cached(
+                    "DELETE FROM requests WHERE number IN (
+                         SELECT number FROM requests INDEXED BY requests_rejected
+                         WHERE (state = 'denied' OR state = 'undecided') AND live = 0
+                             AND coalesce(json_extract(explanation, '$.by.kind'), '') != 'person'
+                         ORDER BY number DESC LIMIT -1 OFFSET ?1)
+                     RETURNING id, door, key",
+                )?
+                .query_map(params![keep], identity)?
+                .collect::<Result<_, _>>()?,
+        };
+        for (id, door, key) in gone {
+            self.tell(KIND_REQUEST_DELETED, &door, Some(&id), Some(&key))?;
+        }
+        Ok(())
+    }
+
+    fn put_policy(&self, policy: &PolicyVersion) -> Result<(), Fault> {
+        self.execute(
+            "INSERT INTO policies (generation, digest, loaded, text) VALUES (?1, ?2, ?3, ?4)",
+            params![
+                signed(policy.generation, "generation")?,
+                policy.digest.as_bytes(),
+                policy.loaded.0,
+                policy.text
+            ],
+        )?;
+        Ok(())
+    }
+
+    fn remember_allow(&self, allow: &RememberedAllow) -> Result<(), Fault> {
+        self.execute(
+            "INSERT INTO webhook_allows (webhook, name, key_fingerprint, until) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (webhook, name, key_fingerprint) DO UPDATE SET until = excluded.until",
+            params![
+                allow.webhook,
+                allow.name,
+                allow.key_fingerprint.as_bytes(),
+                allow.until.0
+            ],
+        )?;
+        Ok(())
+    }
+
+    fn forget_allows(&self, before: UnixTime) -> Result<(), Fault> {
+        self.execute(
+            "DELETE FROM webhook_allows WHERE until < ?1",
+            params![before.0],
+        )?;
+        Ok(())
     }
 
     fn intend(&self, intent: &Intent) -> Result<(), Fault> {
@@ -555,6 +635,18 @@ impl Commit<'_> {
     fn execute(&self, sql: &str, values: &[&dyn ToSql]) -> rusqlite::Result<usize> {
         self.connection.prepare_cached(sql)?.execute(values)
     }
+}
+
+fn identity(row: &rusqlite::Row<'_>) -> rusqlite::Result<(Vec<u8>, String, String)> {
+    Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+}
+
+/// Nothing recorded is no column.
+fn evidence(recorded: Option<&RecordedEvidence>) -> Result<Option<String>, Fault> {
+    let recorded = recorded.filter(|recorded| !recorded.is_empty());
+    recorded
+        .map(|recorded| document(recorded, "evidence"))
+        .transpose()
 }
 
 fn door_and_key(row: &rusqlite::Row<'_>) -> rusqlite::Result<(String, String)> {

@@ -152,6 +152,10 @@ const MIGRATIONS: &[Migration] = &[
         number: 4,
         sql: include_str!("../migrations/0004_inventory.sql"),
     },
+    Migration {
+        number: 5,
+        sql: include_str!("../migrations/0005_policies.sql"),
+    },
 ];
 
 #[cfg(test)]

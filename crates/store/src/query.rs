@@ -3,12 +3,14 @@
 
 use std::net::IpAddr;
 
-use countersign_authority::store::{AgeFilter, Changed, Past, RequestFilter, Tally};
-use countersign_authority::{
-    AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, IssuerId, LedgerEntry, RequestId,
-    RequestRecord, RequestState, Revision, Revocation,
+use countersign_authority::store::{
+    AgeFilter, Changed, Past, Rejection, RejectionFilter, RequestFilter, Tally,
 };
-use countersign_pki::{Serial, UnixTime};
+use countersign_authority::{
+    AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, IssuerId, LedgerEntry,
+    PolicyVersion, RequestId, RequestRecord, RequestState, Revision, Revocation,
+};
+use countersign_pki::{Fingerprint, Serial, UnixTime};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Params, Row, params, params_from_iter};
 
@@ -159,7 +161,8 @@ pub(crate) fn requests_before(
         RequestState::Pending
         | RequestState::Approved
         | RequestState::Denied
-        | RequestState::Failed => format!(
+        | RequestState::Failed
+        | RequestState::Undecided => format!(
             "SELECT {REQUEST} FROM requests WHERE number IN (
                  SELECT number FROM requests INDEXED BY requests_open
                  WHERE door = ?1 AND state = '{state}'{OPEN} AND id > ?2 AND id < ?3 AND created < ?4
@@ -182,6 +185,89 @@ pub(crate) fn requests_before(
         ],
         row::request,
     )
+}
+
+pub(crate) fn rejections(
+    connection: &Connection,
+    filter: &RejectionFilter,
+) -> Result<Vec<Rejection>, Fault> {
+    let mut sql = format!(
+        "SELECT number, {REQUEST} FROM requests INDEXED BY requests_rejected
+         WHERE (state = 'denied' OR state = 'undecided')"
+    );
+    let mut values = Vec::new();
+    let mut only = |condition: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            sql.push_str(condition);
+            values.push(value);
+        }
+    };
+    let text = |text: &String| Value::Text(text.clone());
+    let door = filter.door.as_ref();
+    only(
+        " AND door = ?",
+        door.map(|door| Value::Text(door.to_string())),
+    );
+    only(" AND key = ?", filter.key.as_ref().map(text));
+    let code = filter.code.as_ref().map(text);
+    only(" AND json_extract(explanation, '$.code') = ?", code);
+    let since = filter.since.map(|since| Value::Integer(since.0));
+    only(" AND created >= ?", since);
+    let before = filter.before.map(place_value);
+    only(" AND number < ?", before);
+    sql.push_str(" ORDER BY number DESC LIMIT ?");
+    values.push(Value::Integer(bound(filter.limit)));
+    all(connection, &sql, params_from_iter(values), |row| {
+        let (place, request) = row::placed_request(row)?;
+        Ok(Rejection { place, request })
+    })
+}
+
+pub(crate) fn worth_asking_again(
+    connection: &Connection,
+    after: Option<u64>,
+    limit: usize,
+) -> Result<Vec<(u64, RequestRecord)>, Fault> {
+    let sql = format!(
+        "SELECT number, {REQUEST} FROM requests INDEXED BY requests_retry
+         WHERE state = 'pending' AND live = 1 AND json_extract(explanation, '$.retry') = 1 AND number > ?1
+         ORDER BY number LIMIT ?2"
+    );
+    let after = place_value(after.unwrap_or(0));
+    let values = params![after, bound(limit)];
+    all(connection, &sql, values, row::placed_request)
+}
+
+fn place_value(place: u64) -> Value {
+    Value::Integer(i64::try_from(place).unwrap_or(i64::MAX))
+}
+
+pub(crate) fn newest_policy(connection: &Connection) -> Result<Option<PolicyVersion>, Fault> {
+    let sql =
+        "SELECT generation, digest, loaded, text FROM policies ORDER BY generation DESC LIMIT 1";
+    one(connection, sql, [], row::policy_version)
+}
+
+pub(crate) fn policy_version(
+    connection: &Connection,
+    generation: u64,
+) -> Result<Option<PolicyVersion>, Fault> {
+    let sql = "SELECT generation, digest, loaded, text FROM policies WHERE generation = ?1";
+    let generation = place_value(generation);
+    one(connection, sql, params![generation], row::policy_version)
+}
+
+pub(crate) fn is_allowed(
+    connection: &Connection,
+    webhook: &str,
+    name: &str,
+    key_fingerprint: &Fingerprint,
+    now: UnixTime,
+) -> Result<bool, Fault> {
+    let sql = "SELECT 1 FROM webhook_allows
+               WHERE webhook = ?1 AND name = ?2 AND key_fingerprint = ?3 AND until > ?4";
+    let values = params![webhook, name, key_fingerprint.as_bytes(), now.0];
+    Ok(one(connection, sql, values, |_| Ok(()))?.is_some())
 }
 
 pub(crate) fn pending_from(
@@ -442,6 +528,14 @@ fn requests_of_door(door: &str, filter: &RequestFilter, have: usize) -> (String,
         sql.push_str(" AND live = 1");
     }
     sql.push_str(&state_condition(&filter.states));
+    if let Some(code) = &filter.code {
+        sql.push_str(" AND json_extract(explanation, '$.code') = ?");
+        values.push(Value::Text(code.clone()));
+    }
+    if let Some(since) = filter.since {
+        sql.push_str(" AND created >= ?");
+        values.push(Value::Integer(since.0));
+    }
     if let Some((after_door, key, id)) = &filter.after
         && after_door.as_str() == door
     {
@@ -548,8 +642,8 @@ pub(crate) fn bound(limit: usize) -> i64 {
 }
 
 /// The condition of the index `requests_open`, word for word.
-const OPEN: &str =
-    " AND (state = 'pending' OR state = 'approved' OR state = 'denied' OR state = 'failed')";
+const OPEN: &str = " AND (state = 'pending' OR state = 'approved' OR state = 'denied' OR state = 'failed' OR \
+     state = 'undecided')";
 
 #[cfg(test)]
 mod plan;

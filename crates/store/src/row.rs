@@ -2,8 +2,8 @@
 
 use countersign_authority::store::ChangedThing;
 use countersign_authority::{
-    AncestorCrl, CrlRecord, CrlScope, Door, Intent, IssuerId, LedgerEntry, Owner, RequestId,
-    RequestRecord, RequestState, Revision, Revocation, Revoked,
+    AncestorCrl, CrlRecord, CrlScope, Door, Intent, IssuerId, LedgerEntry, Owner, PolicyVersion,
+    RequestId, RequestRecord, RequestState, Revision, Revocation, Revoked,
 };
 use countersign_pki::{Fingerprint, RevocationReason, Serial, UnixTime};
 use countersign_policy::SignerName;
@@ -16,7 +16,7 @@ use crate::fault::{Fault, RefusedWrite};
 
 /// The columns that [`request`] reads, in its order.
 pub(crate) const REQUEST: &str = "id, door, key, live, retained, version, state, signer, csr, key_fingerprint, \
-     requester, wishes, created, explanation, failure, issuer, serial, attachment";
+     requester, wishes, created, explanation, evidence, failure, issuer, serial, attachment";
 
 /// The columns that [`ledger_entry`] reads, in its order.
 pub(crate) const LEDGER_ENTRY: &str = "issuer, serial, request, signer, name, key_fingerprint, not_before, \
@@ -40,7 +40,17 @@ pub(crate) const ANCESTOR_CRL: &str = "key_id, number, position, der";
 pub(crate) const CHANGED: &str = "revision, kind, scope, thing, key";
 
 pub(crate) fn request(row: &Row<'_>) -> Result<RequestRecord, Fault> {
+    request_in(&mut Columns::of(row, "request"))
+}
+
+/// A request's place, then its columns.
+pub(crate) fn placed_request(row: &Row<'_>) -> Result<(u64, RequestRecord), Fault> {
     let mut columns = Columns::of(row, "request");
+    let place = columns.unsigned()?;
+    Ok((place, request_in(&mut columns)?))
+}
+
+fn request_in(columns: &mut Columns<'_>) -> Result<RequestRecord, Fault> {
     Ok(RequestRecord {
         id: columns.request_id()?,
         door: Door::from_text(columns.take()?),
@@ -59,6 +69,7 @@ pub(crate) fn request(row: &Row<'_>) -> Result<RequestRecord, Fault> {
         wishes: columns.document()?,
         created: UnixTime(columns.take()?),
         explanation: columns.document()?,
+        evidence: columns.optional_document()?.unwrap_or_default(),
         failure: columns.take()?,
         certificate: match (
             columns.take::<Option<String>>()?,
@@ -71,6 +82,16 @@ pub(crate) fn request(row: &Row<'_>) -> Result<RequestRecord, Fault> {
             (_, _) => None,
         },
         attachment: columns.take()?,
+    })
+}
+
+pub(crate) fn policy_version(row: &Row<'_>) -> Result<PolicyVersion, Fault> {
+    let mut columns = Columns::of(row, "policy");
+    Ok(PolicyVersion {
+        generation: columns.unsigned()?,
+        digest: columns.fingerprint()?,
+        loaded: UnixTime(columns.take()?),
+        text: columns.take()?,
     })
 }
 
@@ -229,6 +250,12 @@ impl<'r> Columns<'r> {
     pub(crate) fn document<T: DeserializeOwned>(&mut self) -> Result<T, Fault> {
         let text: String = self.take()?;
         self.known(serde_json::from_str(&text).ok())
+    }
+
+    pub(crate) fn optional_document<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Fault> {
+        let text: Option<String> = self.take()?;
+        let read = |text: String| self.known(serde_json::from_str(&text).ok());
+        text.map(read).transpose()
     }
 
     pub(crate) fn unsigned(&mut self) -> Result<u64, Fault> {

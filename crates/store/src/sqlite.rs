@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use countersign_authority::store::{
-    AgeFilter, Answer, Change, Changed, CommitFault, Committed, MachineFilter, Past, RequestFilter,
-    Store, StoreFault, Tally, Write,
+    AgeFilter, Answer, Change, Changed, CommitFault, Committed, MachineFilter, Past, Rejection,
+    RejectionFilter, RequestFilter, Store, StoreFault, Tally, Write,
 };
 use countersign_authority::{
     AncestorCrl, AuditEntry, CommitOutcome, CrlRecord, CrlScope, Door, Intent, IssuerId,
-    LedgerEntry, MachineRecord, RequestId, RequestRecord, Revision, Revocation, Telemetry,
-    Unobserved, inventory_name,
+    LedgerEntry, MachineRecord, PolicyVersion, RequestId, RequestRecord, Revision, Revocation,
+    Telemetry, Unobserved, inventory_name,
 };
-use countersign_pki::{Serial, UnixTime};
+use countersign_pki::{Fingerprint, Serial, UnixTime};
 use countersign_policy::BuildWindow;
 use futures_util::future::BoxFuture;
 use rusqlite::Connection;
@@ -270,6 +270,37 @@ impl Store for SqliteStore {
 
     fn requests_before(&self, filter: AgeFilter) -> Answer<'_, Vec<RequestRecord>> {
         self.read(move |connection| query::requests_before(connection, &filter))
+    }
+
+    fn rejections(&self, filter: RejectionFilter) -> Answer<'_, Vec<Rejection>> {
+        self.read(move |connection| query::rejections(connection, &filter))
+    }
+
+    fn worth_asking_again(
+        &self,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Answer<'_, Vec<(u64, RequestRecord)>> {
+        self.read(move |connection| query::worth_asking_again(connection, after, limit))
+    }
+
+    fn newest_policy(&self) -> Answer<'_, Option<PolicyVersion>> {
+        self.read(query::newest_policy)
+    }
+
+    fn policy_version(&self, generation: u64) -> Answer<'_, Option<PolicyVersion>> {
+        self.read(move |connection| query::policy_version(connection, generation))
+    }
+
+    fn is_allowed(
+        &self,
+        webhook: &str,
+        name: &str,
+        key_fingerprint: &Fingerprint,
+        now: UnixTime,
+    ) -> Answer<'_, bool> {
+        let (webhook, name, key) = (webhook.to_owned(), name.to_owned(), *key_fingerprint);
+        self.read(move |connection| query::is_allowed(connection, &webhook, &name, &key, now))
     }
 
     fn pending_from(&self, source: IpAddr, at_most: usize) -> Answer<'_, usize> {

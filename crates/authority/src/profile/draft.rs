@@ -20,6 +20,18 @@ pub struct Validity {
     pub not_after: UnixTime,
 }
 
+impl Validity {
+    /// The same, but over so many seconds from now at the latest.
+    #[must_use]
+    pub(crate) fn at_most(self, seconds: Option<u64>, now: UnixTime) -> Self {
+        let end = seconds.map(|seconds| now.plus_seconds(seconds));
+        Self {
+            not_after: end.map_or(self.not_after, |end| end.min(self.not_after)),
+            ..self
+        }
+    }
+}
+
 /// Everything beside profile and approval that shapes a certificate.
 pub struct Drafting<'a> {
     /// The request's identity.

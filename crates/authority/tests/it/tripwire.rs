@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use countersign_authority::store::{
-    AgeFilter, Answer, Change, Changed, CommitFault, Committed, MachineFilter, Past, RequestFilter,
-    Store, Tally,
+    AgeFilter, Answer, Change, Changed, CommitFault, Committed, MachineFilter, Past, Rejection,
+    RejectionFilter, RequestFilter, Store, Tally,
 };
 use countersign_authority::{
     AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, IssuerId, KeyStore, LedgerEntry,
-    MachineRecord, RequestId, RequestRecord, Revision, Revocation, SignFault, Signature,
+    MachineRecord, PolicyVersion, RequestId, RequestRecord, Revision, Revocation, SignFault,
+    Signature,
 };
-use countersign_pki::{Serial, SignatureAlgorithm, UnixTime};
+use countersign_pki::{Fingerprint, Serial, SignatureAlgorithm, UnixTime};
 use countersign_policy::BuildWindow;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
@@ -137,6 +138,36 @@ impl<S: Store> Store for TripStore<S> {
 
     fn requests_before(&self, filter: AgeFilter) -> Answer<'_, Vec<RequestRecord>> {
         self.0.requests_before(filter)
+    }
+
+    fn rejections(&self, filter: RejectionFilter) -> Answer<'_, Vec<Rejection>> {
+        self.0.rejections(filter)
+    }
+
+    fn worth_asking_again(
+        &self,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Answer<'_, Vec<(u64, RequestRecord)>> {
+        self.0.worth_asking_again(after, limit)
+    }
+
+    fn newest_policy(&self) -> Answer<'_, Option<PolicyVersion>> {
+        self.0.newest_policy()
+    }
+
+    fn policy_version(&self, generation: u64) -> Answer<'_, Option<PolicyVersion>> {
+        self.0.policy_version(generation)
+    }
+
+    fn is_allowed(
+        &self,
+        webhook: &str,
+        name: &str,
+        key_fingerprint: &Fingerprint,
+        now: UnixTime,
+    ) -> Answer<'_, bool> {
+        self.0.is_allowed(webhook, name, key_fingerprint, now)
     }
 
     fn pending_from(&self, source: IpAddr, at_most: usize) -> Answer<'_, usize> {

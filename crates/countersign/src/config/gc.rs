@@ -69,6 +69,7 @@ impl GcSection {
             for (state, keep) in [
                 (RequestState::Pending, kept.pending),
                 (RequestState::Denied, kept.denied),
+                (RequestState::Undecided, kept.denied),
                 (RequestState::Failed, kept.failed),
                 (RequestState::Approved, kept.approved),
                 (RequestState::Issued, kept.issued),

@@ -110,7 +110,6 @@ impl From<Broken> for Refusal {
             Broken::Store(fault) => fault.into(),
             Broken::Sign(SignFault::Overloaded { .. })
             | Broken::Contended
-            | Broken::Busy
             | Broken::ShuttingDown => {
                 warn!(%fault, "not served for now");
                 Self::Unavailable { what }

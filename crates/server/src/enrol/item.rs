@@ -104,7 +104,10 @@ fn unsignable(record: &RequestRecord, csr: &CheckedCsr, signer: Option<&Signer>)
             Some(fault.to_string())
         }
         RequestState::Failed => record.failure.clone(),
-        RequestState::Approved | RequestState::Issued | RequestState::Denied => None,
+        RequestState::Approved
+        | RequestState::Issued
+        | RequestState::Denied
+        | RequestState::Undecided => None,
     }
 }
 

@@ -8,9 +8,11 @@
 mod administrators;
 mod certificates;
 mod cursor;
+mod decisions;
 mod faults;
 mod item;
 mod openapi;
+mod rejections;
 mod requests;
 
 use std::sync::Arc;
@@ -123,7 +125,7 @@ pub fn paths() -> Vec<&'static str> {
 }
 
 /// The path of each call for administrators, and what answers it.
-fn administrators_calls() -> [(&'static str, MethodRouter<EnrolDoor>); 7] {
+fn administrators_calls() -> [(&'static str, MethodRouter<EnrolDoor>); 9] {
     [
         (
             "/requests",
@@ -135,6 +137,8 @@ fn administrators_calls() -> [(&'static str, MethodRouter<EnrolDoor>); 7] {
         ),
         ("/requests/{door}/{name}/approve", post(requests::approve)),
         ("/requests/{door}/{name}/deny", post(requests::deny)),
+        ("/rejections", get(rejections::list)),
+        ("/decisions", get(decisions::list)),
         ("/certificates", get(certificates::list)),
         ("/certificates/{issuer}/{serial}", get(certificates::show)),
         (

@@ -7,7 +7,7 @@ use countersign_authority::store::{Past, RequestFilter, StoreFault};
 use countersign_authority::{
     Act, ActFault, Door, OnUnsignable, RequestId, RequestRecord, RequestState,
 };
-use countersign_pki::terminal_safe;
+use countersign_pki::{UnixTime, terminal_safe};
 use http::StatusCode;
 use serde::Deserialize;
 use tracing::{error, info};
@@ -25,6 +25,10 @@ pub(super) struct Listing {
     /// One state, or several with commas.
     state: Option<String>,
     name: Option<String>,
+    /// The reason's word.
+    reason: Option<String>,
+    /// Only what arrived then or later.
+    since: Option<String>,
     /// Whether requests that no longer occupy their name are listed too.
     past: bool,
     cursor: Option<String>,
@@ -47,7 +51,7 @@ pub(super) struct Denying {
 }
 
 /// Where a page ends: door, name, identity.
-type Place = (String, String, String);
+pub(super) type Place = (String, String, String);
 
 pub(super) async fn list(
     State(door): State<EnrolDoor>,
@@ -66,6 +70,8 @@ pub(super) async fn list(
         states: states(listing.state.as_deref())?,
         live_only: !listing.past,
         key: listing.name,
+        code: listing.reason,
+        since: since(listing.since.as_deref())?,
         after: paging.place::<Place>()?.map(after).transpose()?,
         // One more tells whether there is another page.
         limit: size.saturating_add(1),
@@ -207,9 +213,12 @@ impl EnrolDoor {
     async fn over(&self, at: &Door, name: &str) -> Result<Option<RequestState>, StoreFault> {
         let found = self.authority().request_at(at, name, Past::Include).await?;
         Ok(match found.map(|record| record.state) {
-            Some(state @ (RequestState::Issued | RequestState::Denied | RequestState::Failed)) => {
-                Some(state)
-            }
+            Some(
+                state @ (RequestState::Issued
+                | RequestState::Denied
+                | RequestState::Failed
+                | RequestState::Undecided),
+            ) => Some(state),
             Some(RequestState::Pending | RequestState::Approved) | None => None,
         })
     }
@@ -251,7 +260,17 @@ fn act(door: Door, key: String, by: Administrator, reason: String) -> Result<Act
     })
 }
 
-fn states(words: Option<&str>) -> Result<Vec<RequestState>, Refusal> {
+/// A time that a listing begins with.
+pub(super) fn since(text: Option<&str>) -> Result<Option<UnixTime>, Refusal> {
+    let read = |text| {
+        UnixTime::parse_rfc3339(text).map_err(|fault| Refusal::Invalid {
+            what: format!("since: {fault}; write it as in 2026-01-02T03:04:05Z"),
+        })
+    };
+    text.map(read).transpose()
+}
+
+pub(super) fn states(words: Option<&str>) -> Result<Vec<RequestState>, Refusal> {
     let words = words
         .unwrap_or_default()
         .split(',')
@@ -265,7 +284,7 @@ fn states(words: Option<&str>) -> Result<Vec<RequestState>, Refusal> {
         .collect()
 }
 
-fn after((door, key, id): Place) -> Result<(Door, String, RequestId), Refusal> {
+pub(super) fn after((door, key, id): Place) -> Result<(Door, String, RequestId), Refusal> {
     let invalid = || Refusal::Invalid {
         what: "cursor is not one that this server gave out".to_owned(),
     };

@@ -117,10 +117,9 @@ impl From<Broken> for Refusal {
         match broken {
             Broken::Store(fault) => fault.into(),
             Broken::Sign(fault @ SignFault::Overloaded { .. }) => later(&fault),
-            fault @ (Broken::Contended
-            | Broken::Busy
-            | Broken::ShuttingDown
-            | Broken::Entropy(_)) => later(&fault),
+            fault @ (Broken::Contended | Broken::ShuttingDown | Broken::Entropy(_)) => {
+                later(&fault)
+            }
             fault => {
                 error!(
                     fault = &fault as &dyn std::error::Error,

@@ -206,16 +206,16 @@ impl KubernetesDoor {
             }
         };
         match record.state {
-            RequestState::Pending => {}
+            RequestState::Pending | RequestState::Undecided => {}
             RequestState::Approved | RequestState::Issued | RequestState::Failed => {
                 imply(
                     APPROVED,
                     "CountersignApproved",
-                    record.explanation.to_string(),
+                    record.explanation.in_short(),
                 );
             }
             RequestState::Denied => {
-                imply(DENIED, "CountersignDenied", record.explanation.to_string());
+                imply(DENIED, "CountersignDenied", record.explanation.in_short());
             }
         }
         if record.state == RequestState::Failed {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use countersign_authority::{
     CommitOutcome, DecisionOutcome, Door, Ended, ExecutionOutcome, IssuerId, RequestState,
-    Telemetry,
+    Telemetry, WebhookOutcome,
 };
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -26,6 +26,7 @@ pub struct EngineMetrics {
     signatures: BTreeMap<IssuerId, SignatureMetrics>,
     commits: Commits,
     executions: Executions,
+    webhooks: Webhooks,
     collected: Family<CollectedLabels, Counter>,
 }
 
@@ -50,6 +51,40 @@ struct Commits {
 }
 
 #[derive(Debug)]
+struct Webhooks {
+    answers: BTreeMap<&'static str, Counter>,
+    duration: Histogram,
+}
+
+impl Webhooks {
+    fn new(registry: &mut Registry) -> Self {
+        let calls = registered(
+            registry,
+            "countersign_webhook_calls",
+            "Questions to webhooks, by what they answered; failed: nothing that counts",
+            Family::<StaticLabel, Counter>::default(),
+        );
+        let outcomes = [
+            WebhookOutcome::Allowed,
+            WebhookOutcome::Denied,
+            WebhookOutcome::Pending,
+            WebhookOutcome::Failed,
+        ];
+        let words = outcomes.map(WebhookOutcome::word);
+        let count = |word| (word, calls.get_or_create_owned(&[("outcome", word)]));
+        Self {
+            answers: words.map(count).into(),
+            duration: registered(
+                registry,
+                "countersign_webhook_duration_seconds",
+                "How long a webhook took to answer",
+                Histogram::new(&REQUESTS),
+            ),
+        }
+    }
+}
+
+#[derive(Debug)]
 struct Executions {
     approved: Counter,
     declined: Counter,
@@ -70,6 +105,7 @@ impl EngineMetrics {
             signatures: signatures(registry, issuers),
             commits: Commits::new(registry),
             executions: Executions::new(registry),
+            webhooks: Webhooks::new(registry),
             collected: collected(registry),
         }
     }
@@ -103,6 +139,14 @@ impl Telemetry for EngineMetrics {
             ExecutionOutcome::Busy => self.executions.busy.inc(),
         };
         self.executions.duration.observe_duration(took);
+    }
+
+    fn asked(&self, outcome: WebhookOutcome, took: Duration) {
+        let count = self.webhooks.answers.get(&outcome.word());
+        if let Some(count) = count {
+            count.inc();
+        }
+        self.webhooks.duration.observe_duration(took);
     }
 
     fn collected(&self, door: &Door, state: RequestState, count: u64) {
@@ -175,6 +219,7 @@ fn collected(registry: &mut Registry) -> Family<CollectedLabels, Counter> {
             RequestState::Issued,
             RequestState::Denied,
             RequestState::Failed,
+            RequestState::Undecided,
         ] {
             let _from_zero = counts.get_or_create(&collected_labels(&door, state));
         }

@@ -252,6 +252,7 @@ fn taken(name: &str, submitted: &Submitted) -> Response {
             answer::bad_request(faults::unsignable(name, fault))
         }
         (_, RequestState::Denied) => faults::denied(submitted.id),
+        (_, RequestState::Undecided) => faults::undecided(submitted.id),
         (
             _,
             RequestState::Pending

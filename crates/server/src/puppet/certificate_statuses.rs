@@ -70,9 +70,9 @@ impl PuppetDoor {
             door: Some(Self::DOOR),
             states: vec![RequestState::Pending, RequestState::Approved],
             live_only: true,
-            key: None,
             after: after.map(|(key, id)| (Self::DOOR, key, id)),
             limit: PAGE,
+            ..RequestFilter::default()
         };
         self.authority().requests(filter).await
     }

@@ -62,6 +62,13 @@ pub(super) fn denied(id: RequestId) -> Response {
     answer::with(StatusCode::FORBIDDEN, answer::SENTENCE, sentence)
 }
 
+/// The sender learns that it may come back, and under which number to ask, not what is missing.
+pub(super) fn undecided(id: RequestId) -> Response {
+    answer::unavailable(&format!(
+        "the certificate request cannot be decided at the moment. Ask the administrator about request {id}."
+    ))
+}
+
 /// An administrator's act on a request that was not carried out, other than for the request's content.
 pub(super) fn act(fault: &ActFault) -> Response {
     match fault {
@@ -95,10 +102,7 @@ pub(super) fn without_certificate(certname: &str) -> String {
 pub(super) fn broken(fault: &Broken) -> Response {
     match fault {
         Broken::Store(fault) => store(fault),
-        Broken::Sign(SignFault::Overloaded { .. })
-        | Broken::Contended
-        | Broken::Busy
-        | Broken::ShuttingDown => {
+        Broken::Sign(SignFault::Overloaded { .. }) | Broken::Contended | Broken::ShuttingDown => {
             warn!(%fault, "not served for now");
             answer::unavailable(&fault.to_string())
         }
@@ -165,7 +169,6 @@ mod tests {
                 503,
             ),
             (Broken::Contended, 503),
-            (Broken::Busy, 503),
             (Broken::Defect, 500),
             (Broken::ShuttingDown, 503),
             (Broken::Store(StoreFault::Corrupt { what: "request" }), 500),

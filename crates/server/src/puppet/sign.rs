@@ -88,9 +88,9 @@ impl PuppetDoor {
                 door: Some(Self::DOOR),
                 states: vec![RequestState::Pending],
                 live_only: true,
-                key: None,
                 after,
                 limit: PAGE,
+                ..RequestFilter::default()
             };
             let page = self.authority().requests(filter).await?;
             let is_last = page.len() < PAGE;

@@ -4,14 +4,14 @@ use std::net::IpAddr;
 use std::sync::Mutex;
 
 use countersign_authority::store::{
-    AgeFilter, Answer, Change, Changed, CommitFault, Committed, MachineFilter, Past, RequestFilter,
-    Store, StoreFault, Tally,
+    AgeFilter, Answer, Change, Changed, CommitFault, Committed, MachineFilter, Past, Rejection,
+    RejectionFilter, RequestFilter, Store, StoreFault, Tally,
 };
 use countersign_authority::{
     AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, IssuerId, LedgerEntry,
-    MachineRecord, RequestId, RequestRecord, Revision, Revocation,
+    MachineRecord, PolicyVersion, RequestId, RequestRecord, Revision, Revocation,
 };
-use countersign_pki::{Serial, UnixTime};
+use countersign_pki::{Fingerprint, Serial, UnixTime};
 use countersign_policy::BuildWindow;
 use countersign_store::SqliteStore;
 use futures_util::future::BoxFuture;
@@ -108,6 +108,36 @@ impl Store for Switched {
 
     fn requests_before(&self, filter: AgeFilter) -> Answer<'_, Vec<RequestRecord>> {
         self.or(self.store.requests_before(filter))
+    }
+
+    fn rejections(&self, filter: RejectionFilter) -> Answer<'_, Vec<Rejection>> {
+        self.or(self.store.rejections(filter))
+    }
+
+    fn worth_asking_again(
+        &self,
+        after: Option<u64>,
+        limit: usize,
+    ) -> Answer<'_, Vec<(u64, RequestRecord)>> {
+        self.or(self.store.worth_asking_again(after, limit))
+    }
+
+    fn newest_policy(&self) -> Answer<'_, Option<PolicyVersion>> {
+        self.or(self.store.newest_policy())
+    }
+
+    fn policy_version(&self, generation: u64) -> Answer<'_, Option<PolicyVersion>> {
+        self.or(self.store.policy_version(generation))
+    }
+
+    fn is_allowed(
+        &self,
+        webhook: &str,
+        name: &str,
+        key_fingerprint: &Fingerprint,
+        now: UnixTime,
+    ) -> Answer<'_, bool> {
+        self.or(self.store.is_allowed(webhook, name, key_fingerprint, now))
     }
 
     fn pending_from(&self, source: IpAddr, at_most: usize) -> Answer<'_, usize> {

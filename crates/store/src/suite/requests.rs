@@ -435,8 +435,8 @@ pub async fn filters_show_what_they_name(ground: &dyn Ground) {
                         states: states.clone(),
                         live_only,
                         key: key.clone(),
-                        after: None,
                         limit: 2,
+                        ..RequestFilter::default()
                     };
                     let mut expected: Vec<_> = stored
                         .iter()

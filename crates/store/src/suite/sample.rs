@@ -13,7 +13,7 @@ use countersign_authority::{
 use countersign_pki::{RevocationReason, Serial, UnixTime, fingerprint_sha256};
 use countersign_policy::{
     AddressKind, BuildWindow, Deciding, Effect, Explanation, Finding, Identity, Machine,
-    MachineAddress, Requester, SignerName, Step, Wishes,
+    MachineAddress, RecordedEvidence, Requester, SignerName, Step, Wishes,
 };
 
 /// Makes records. Identities grow with the order in which they were made, as those of real requests do.
@@ -41,6 +41,7 @@ impl Sample {
     pub fn request_at(&self, door: Door, key: &str) -> RequestRecord {
         let number = self.next();
         RequestRecord {
+            evidence: RecordedEvidence::default(),
             id: Self::identity(number),
             door,
             key: key.to_owned(),
@@ -286,6 +287,7 @@ impl Enrolment {
 /// An update that leaves everything as it was inserted.
 pub(super) fn untouched(request: &RequestRecord) -> RequestUpdate {
     RequestUpdate {
+        evidence: None,
         id: request.id,
         state: request.state,
         live: request.live,

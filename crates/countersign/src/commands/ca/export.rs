@@ -225,9 +225,9 @@ impl<'a> Export<'a> {
                 door: Some(PuppetDoor::DOOR),
                 states: vec![RequestState::Pending, RequestState::Approved],
                 live_only: true,
-                key: None,
                 after,
                 limit: PAGE,
+                ..RequestFilter::default()
             };
             let page = self.store.requests(filter).await?;
             for record in &page {

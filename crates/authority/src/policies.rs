@@ -1,0 +1,75 @@
+//! Policies on record: each has a number, which stands in every verdict, so that what decided can be looked up.
+
+use countersign_pki::fingerprint_sha256;
+use countersign_policy::Requester;
+
+use crate::clock::Clock;
+use crate::engine::Authority;
+use crate::faults::Broken;
+use crate::model::{AuditEntry, PolicyVersion};
+use crate::signing::{MAX_TRIES, commit_broken};
+use crate::store::{Change, CommitFault, Precondition, Store, StoreFault, Write};
+
+/// The version of a policy with this text: the one on record if it came in force last, else a new one, which is put on
+/// record. Nothing is in force yet.
+///
+/// # Errors
+/// If the store fails.
+pub async fn policy_version(
+    store: &dyn Store,
+    clock: &dyn Clock,
+    text: &str,
+) -> Result<PolicyVersion, Broken> {
+    let digest = fingerprint_sha256(text.as_bytes());
+    for _ in 0..MAX_TRIES {
+        let newest = store.newest_policy().await?;
+        let generation = match newest {
+            Some(newest) if newest.digest == digest => return Ok(newest),
+            Some(newest) => newest.generation.saturating_add(1),
+            None => 1,
+        };
+        let version = PolicyVersion {
+            generation,
+            digest,
+            loaded: clock.now(),
+            text: text.to_owned(),
+        };
+        let change = Change {
+            preconditions: vec![Precondition::PolicyFree { generation }],
+            writes: vec![Write::PutPolicy(version.clone())],
+            audit: vec![AuditEntry {
+                at: version.loaded,
+                actor: Requester::authority(),
+                action: "policy.loaded".into(),
+                subject: format!("policy/{generation}"),
+                request: None,
+                detail: format!("SHA-256 {}", digest.to_hex()),
+            }],
+        };
+        match store.commit(change).await {
+            Ok(_) => return Ok(version),
+            // Another process was faster.
+            Err(CommitFault::Conflict { .. }) => {}
+            Err(other) => return Err(commit_broken(other)),
+        }
+    }
+    Err(Broken::Contended)
+}
+
+impl Authority {
+    /// The version of a policy with this text; see [`policy_version`].
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn policy_version(&self, text: &str) -> Result<PolicyVersion, Broken> {
+        policy_version(&*self.core.store, &*self.core.clock, text).await
+    }
+
+    /// The policy of a generation.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn policy_of(&self, generation: u64) -> Result<Option<PolicyVersion>, StoreFault> {
+        self.core.store.policy_version(generation).await
+    }
+}

@@ -1,0 +1,303 @@
+//! A request that waits is judged again: because its sender asks again, or because its evidence may be there by now.
+//!
+//! What an executable has said of a request stays said. A person's word is never overruled: only what nobody has decided
+//! is judged again.
+
+use std::sync::Arc;
+
+use countersign_pki::{CheckedCsr, Fingerprint};
+use countersign_policy::{Explanation, Step, Verdict};
+use tracing::info;
+
+use crate::engine::{Authority, Core};
+use crate::faults::{Broken, SubmitFault};
+use crate::issuance::{Intended, Issued};
+use crate::judgement::{Asking, Case, Gathered, is_about_evidence, used};
+use crate::model::{AuditEntry, Door, RequestId, RequestRecord, RequestState, Revision};
+use crate::signing::{DraftFor, MAX_TRIES, commit_broken};
+use crate::store::{Change, CommitFault, Past, Precondition, RequestUpdate, Write};
+use crate::submission::{Submission, Submitted};
+use crate::telemetry::{DecisionOutcome, settled_by};
+
+/// What has to be the same for a request to be the one that waits.
+pub(crate) struct SameRequest {
+    door: Door,
+    key_fingerprint: Fingerprint,
+    csr: CheckedCsr,
+}
+
+impl Authority {
+    /// Judges requests again that wait for evidence which may still appear. Answers how many were settled.
+    ///
+    /// # Errors
+    /// If the store fails; what was settled before stays settled.
+    pub async fn reconsider_waiting(&self) -> Result<usize, Broken> {
+        let mut settled: usize = 0;
+        let mut after = None;
+        loop {
+            let page = self.core.store.worth_asking_again(after, PAGE).await?;
+            let Some((place, _)) = page.last() else {
+                return Ok(settled);
+            };
+            after = Some(*place);
+            for (_, record) in page {
+                let core = Arc::clone(&self.core);
+                let reconsidered = self
+                    .carry_through(async move { core.reconsider(record).await })
+                    .await?;
+                settled = settled.saturating_add(usize::from(reconsidered.is_some()));
+            }
+        }
+    }
+}
+
+impl Core {
+    /// What to look for if the submission's name turns out to be taken by a request that waits. Puppet's own setting is
+    /// asked once per request, as Puppet Server does; a policy of rules is asked again.
+    pub(crate) fn may_ask_again(&self, submission: &Submission) -> Option<SameRequest> {
+        let rules = self.rules.load();
+        let mut of_signer = rules.policy.rules_for(&submission.signer);
+        let has_documents = of_signer.any(|rule| !rule.policy.is_empty());
+        has_documents.then(|| SameRequest {
+            door: submission.door.clone(),
+            key_fingerprint: submission.csr.key_fingerprint(),
+            csr: submission.csr.clone(),
+        })
+    }
+
+    /// Judges the request that waits under a name again, if it is the same. `None`: it is another one, or still waits.
+    pub(crate) async fn ask_again(
+        &self,
+        key: &str,
+        same: SameRequest,
+    ) -> Result<Option<Submitted>, SubmitFault> {
+        let Some(_claim) = self.evidence.claim(&same.door, key) else {
+            return Ok(None);
+        };
+        let waiting = self.store.request_at(&same.door, key, Past::Ignore);
+        let waiting = waiting.await.map_err(Broken::from)?;
+        let is_same = |record: &RequestRecord| {
+            record.state == RequestState::Pending
+                && record.key_fingerprint == same.key_fingerprint
+                && CheckedCsr::trusted_from_store(&record.csr_der)
+                    .is_ok_and(|waiting| asks_the_same(&waiting, &same.csr))
+        };
+        match waiting.filter(is_same) {
+            Some(record) => Ok(self.reconsider(record).await?),
+            None => Ok(None),
+        }
+    }
+
+    /// Judges a request on record again. `None`: it still waits, or somebody else has changed it.
+    async fn reconsider(&self, mut record: RequestRecord) -> Result<Option<Submitted>, Broken> {
+        let csr = CheckedCsr::trusted_from_store(&record.csr_der).map_err(|source| {
+            Broken::StoredRequest {
+                id: record.id,
+                source,
+            }
+        })?;
+        let mut gathered = Gathered::recorded(&record.evidence);
+        for _ in 0..MAX_TRIES {
+            let judged = self.judge_again(&record, &csr, &mut gathered).await?;
+            let Judged::Conflict { is_stale } = judged else {
+                return Ok(judged.submitted());
+            };
+            if is_stale {
+                let current = self.store.request(record.id).await?;
+                match current.filter(|current| current.state == RequestState::Pending) {
+                    Some(current) => record = current,
+                    None => return Ok(None),
+                }
+            }
+        }
+        Err(Broken::Contended)
+    }
+
+    async fn judge_again(
+        &self,
+        record: &RequestRecord,
+        csr: &CheckedCsr,
+        gathered: &mut Gathered,
+    ) -> Result<Judged, Broken> {
+        let now = self.clock.now();
+        let rules = self.rules.load_full();
+        let signer = rules.signer(&record.signer);
+        let is_unsignable = signer.as_deref().is_some_and(|signer| {
+            let examined = signer.profile.examine(csr, &record.key, &record.wishes);
+            examined.is_err()
+        });
+        if is_unsignable {
+            return Ok(Judged::Waits);
+        }
+        let case = Case {
+            id: record.id,
+            door: &record.door,
+            key: &record.key,
+            csr,
+            signer: &record.signer,
+            requester: &record.requester,
+            wishes: &record.wishes,
+            created: record.created,
+        };
+        let reached = self.reach(&rules, case, None, Asking::InEarnest, gathered);
+        let reached = reached.await?;
+        let explanation = reached.verdict.explanation().clone();
+        let uses = reached.verdict.uses().to_vec();
+        let (state, action) = match &reached.verdict {
+            Verdict::Approve(_) => (RequestState::Approved, "approve"),
+            Verdict::Deny(_) => (RequestState::Denied, "deny"),
+            Verdict::Pending(_) if same_answers(&explanation, &record.explanation) => {
+                return Ok(Judged::Waits);
+            }
+            Verdict::Pending(_) => (RequestState::Pending, "reconsider"),
+        };
+        let draft = match (reached.verdict, signer.as_deref()) {
+            (Verdict::Approve(approval), Some(signer)) => {
+                let issuer = self.issuer(&signer.issuer)?;
+                let asked = record.wishes.expiration_seconds;
+                let validity = signer.profile.validity(asked, now, issuer)?;
+                let of = DraftFor {
+                    id: record.id,
+                    csr,
+                    key: &record.key,
+                    wishes: &record.wishes,
+                    validity: validity.at_most(explanation.lifetime, now),
+                };
+                Some(self.draft(approval, signer, of)?)
+            }
+            (Verdict::Approve(_) | Verdict::Deny(_) | Verdict::Pending(_), _) => None,
+        };
+        let mut change = Change {
+            preconditions: vec![Precondition::RequestAt {
+                id: record.id,
+                version: record.version,
+            }],
+            writes: vec![Write::UpdateRequest(RequestUpdate {
+                state,
+                live: record.live && (state != RequestState::Denied || record.retained),
+                explanation: Some(explanation.clone()),
+                evidence: Some(reached.evidence),
+                ..RequestUpdate::none(record)
+            })],
+            audit: vec![AuditEntry {
+                at: now,
+                actor: record.requester.clone(),
+                action: action.into(),
+                subject: format!("{}/{}", record.door, record.key),
+                request: Some(record.id.to_string()),
+                detail: explanation.to_string(),
+            }],
+        };
+        used(&uses, case, now, &mut change);
+        change.audit.append(&mut gathered.audit.clone());
+        let flight = draft.as_ref().map(|draft| self.in_flight(draft));
+        if let Some(draft) = &draft {
+            change.writes.push(Write::Intend(draft.intent().clone()));
+            if let Some(signer) = signer.as_deref().filter(|s| s.one_certificate_per_name) {
+                change.preconditions.push(Precondition::NewestCertificate {
+                    issuer: signer.issuer.clone(),
+                    name: record.key.clone(),
+                    serial: None,
+                });
+            }
+            if !Arc::ptr_eq(&rules, &self.rules.load()) {
+                return Ok(Judged::Conflict { is_stale: false });
+            }
+        }
+        let version = match self.store.commit(change).await {
+            Ok(committed) => committed.revision,
+            Err(CommitFault::Conflict { precondition }) => {
+                let is_stale = !is_about_evidence(&precondition);
+                return Ok(Judged::Conflict { is_stale });
+            }
+            Err(other) => return Err(commit_broken(other)),
+        };
+        gathered.audit.clear();
+        let settled = |state, version, issued| {
+            Judged::Settled(Box::new(Settled {
+                id: record.id,
+                state,
+                version,
+                issued,
+            }))
+        };
+        let (outcome, judged) = match (state, draft) {
+            (_, Some(draft)) => {
+                let intended = Intended::after_durable_commit(draft);
+                let (issued, version) = self.complete(intended, record.retained).await?;
+                let judged = settled(RequestState::Issued, version, Some(issued));
+                (DecisionOutcome::Issued, judged)
+            }
+            (RequestState::Approved, None) => {
+                (DecisionOutcome::Approved, settled(state, version, None))
+            }
+            (RequestState::Denied, None) => {
+                (DecisionOutcome::Denied, settled(state, version, None))
+            }
+            (_, None) => (DecisionOutcome::Pending, Judged::Waits),
+        };
+        drop(flight);
+        self.telemetry
+            .decided(&record.door, outcome, settled_by(&explanation));
+        info!(door = %record.door, name = ?record.key, request = %record.id, outcome = outcome.word(), "judged again");
+        Ok(judged)
+    }
+}
+
+/// What came of judging again.
+enum Judged {
+    Settled(Box<Settled>),
+    Waits,
+    /// Rules or evidence changed meanwhile, or the request did.
+    Conflict {
+        is_stale: bool,
+    },
+}
+
+struct Settled {
+    id: RequestId,
+    state: RequestState,
+    version: Revision,
+    issued: Option<Issued>,
+}
+
+impl Judged {
+    fn submitted(self) -> Option<Submitted> {
+        match self {
+            Self::Settled(settled) => Some(Submitted {
+                id: settled.id,
+                state: settled.state,
+                version: settled.version,
+                issued: settled.issued,
+                unsignable: None,
+                automatic: true,
+            }),
+            Self::Waits | Self::Conflict { .. } => None,
+        }
+    }
+}
+
+/// Whether two requests of one key ask for the same; their signatures may differ.
+fn asks_the_same(one: &CheckedCsr, other: &CheckedCsr) -> bool {
+    one.subject() == other.subject()
+        && one.extensions() == other.extensions()
+        && one.attributes() == other.attributes()
+}
+
+/// Whether two explanations differ in nothing but their times: such a change is not worth a commit.
+fn same_answers(one: &Explanation, other: &Explanation) -> bool {
+    let essence = |step: &Step| {
+        let rule = (step.policy.clone(), step.rule.clone());
+        (rule, step.finding, step.code.clone())
+    };
+    one.retry == other.retry
+        && one.steps.len() == other.steps.len()
+        && one
+            .steps
+            .iter()
+            .map(essence)
+            .eq(other.steps.iter().map(essence))
+}
+
+/// A bounded amount of memory at a time.
+const PAGE: usize = 64;

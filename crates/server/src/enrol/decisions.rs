@@ -1,0 +1,125 @@
+//! `/decisions`: requests with what their decision rests on, so that somebody can decide them anew under another policy.
+//!
+//! The messages are without their attributes: nothing that may be a secret is needed to decide, and none is shown.
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::response::Response;
+use countersign_authority::store::RequestFilter;
+use countersign_authority::{Door, RequestRecord, RequestState};
+use countersign_pki::{
+    CheckedCsr, Extension, RequestTemplate, SignatureAlgorithm, UnixTime, oid, pem, seal,
+};
+use countersign_policy::{Explanation, RecordedEvidence, Requester, Wishes};
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use tracing::error;
+
+use super::cursor::{Page, Paging};
+use super::faults::Refusal;
+use super::requests::{Place, after, since, states};
+use super::{EnrolDoor, json};
+
+/// The parameters of the list.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Listing {
+    door: Option<String>,
+    /// One state, or several with commas.
+    state: Option<String>,
+    name: Option<String>,
+    /// Only what arrived then or later.
+    since: Option<String>,
+    cursor: Option<String>,
+    limit: Option<usize>,
+}
+
+/// One decision.
+#[derive(Debug, Serialize)]
+pub(super) struct DecisionItem {
+    id: String,
+    door: String,
+    name: String,
+    state: RequestState,
+    signer: String,
+    requester: Requester,
+    wishes: Wishes,
+    created: UnixTime,
+    explanation: Explanation,
+    evidence: RecordedEvidence,
+    /// The message without attributes; its signature says nothing.
+    csr: String,
+}
+
+impl DecisionItem {
+    /// `None`: the stored message cannot be read.
+    fn of(record: RequestRecord) -> Option<Self> {
+        Some(Self {
+            csr: pem::encode("CERTIFICATE REQUEST", &without_secrets(&record.csr_der)?),
+            id: record.id.to_string(),
+            door: record.door.to_string(),
+            name: record.key,
+            state: record.state,
+            signer: record.signer.to_string(),
+            requester: record.requester,
+            wishes: record.wishes,
+            created: record.created,
+            explanation: record.explanation,
+            evidence: record.evidence,
+        })
+    }
+}
+
+pub(super) async fn list(
+    State(door): State<EnrolDoor>,
+    listing: Result<Query<Listing>, QueryRejection>,
+) -> Result<Response, Refusal> {
+    let Query(listing) = listing.map_err(|fault| Refusal::Invalid {
+        what: fault.body_text(),
+    })?;
+    let paging = Paging {
+        cursor: listing.cursor,
+        limit: listing.limit,
+    };
+    let size = paging.size()?;
+    let filter = RequestFilter {
+        door: listing.door.map(Door::from_text),
+        states: states(listing.state.as_deref())?,
+        key: listing.name,
+        since: since(listing.since.as_deref())?,
+        after: paging.place::<Place>()?.map(after).transpose()?,
+        limit: size.saturating_add(1),
+        ..RequestFilter::default()
+    };
+    let mut records = door.authority().requests(filter).await?;
+    let has_more = records.len() > size;
+    records.truncate(size);
+    let next = records
+        .last()
+        .filter(|_| has_more)
+        .map(|last| (last.door.to_string(), last.key.clone(), last.id.to_string()));
+    let read = |record: RequestRecord| {
+        let id = record.id;
+        let item = DecisionItem::of(record);
+        if item.is_none() {
+            error!(request = %id, "a stored request cannot be read; skipped");
+        }
+        item
+    };
+    let items: Vec<DecisionItem> = records.into_iter().filter_map(read).collect();
+    Ok(json(StatusCode::OK, &Page::new(items, next.as_ref())))
+}
+
+fn without_secrets(der: &[u8]) -> Option<Vec<u8>> {
+    let csr = CheckedCsr::trusted_from_store(der).ok()?;
+    let is_open = |extension: &&Extension| extension.oid != oid::PP_PRESHARED_KEY;
+    let extensions: Vec<Extension> = csr.extensions().iter().filter(is_open).cloned().collect();
+    let template = RequestTemplate {
+        subject_der: csr.subject().der(),
+        spki_der: csr.spki_der(),
+        extensions: &extensions,
+        attributes: &[],
+    };
+    let text = template.to_be_signed().ok()?;
+    seal(&text, SignatureAlgorithm::EcdsaP256Sha256, &[0]).ok()
+}

@@ -1,0 +1,112 @@
+//! `/rejections`: what was turned away, newest first, and why.
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::response::Response;
+use countersign_authority::store::{Rejection, RejectionFilter};
+use countersign_authority::{Door, RequestState};
+use countersign_pki::{UnixTime, fingerprint_sha256};
+use countersign_policy::{Deciding, Requester};
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+
+use super::cursor::{Page, Paging};
+use super::faults::Refusal;
+use super::requests::since;
+use super::{EnrolDoor, json};
+
+/// The parameters of the list.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Listing {
+    door: Option<String>,
+    certname: Option<String>,
+    /// The reason's word.
+    reason: Option<String>,
+    /// Only what arrived then or later.
+    since: Option<String>,
+    cursor: Option<String>,
+    limit: Option<usize>,
+}
+
+/// One request that was turned away.
+#[derive(Debug, Serialize)]
+pub(super) struct RejectionItem {
+    request_id: String,
+    time: UnixTime,
+    door: String,
+    certname: String,
+    state: RequestState,
+    /// The reason's word.
+    reason: String,
+    /// The reason in words.
+    message: String,
+    /// The rule that turned it away; absent where a person did.
+    rule: Option<String>,
+    policy: Option<String>,
+    generation: u64,
+    requester: Requester,
+    source: Option<String>,
+    spki_sha256: String,
+    csr_sha256: String,
+}
+
+impl RejectionItem {
+    fn of(rejection: Rejection) -> Self {
+        let request = rejection.request;
+        let explanation = request.explanation;
+        let last = explanation.steps.last();
+        let (rule, policy) = match (&explanation.by, last) {
+            (Some(Deciding::Rule { name, policy }), _) => (Some(name.clone()), policy.clone()),
+            (None, Some(step)) => (Some(step.rule.clone()), step.policy.clone()),
+            (Some(Deciding::Person { .. } | Deciding::Profile), _) | (None, None) => {
+                (None, String::new())
+            }
+        };
+        Self {
+            request_id: request.id.to_string(),
+            time: explanation.at,
+            door: request.door.to_string(),
+            certname: request.key,
+            state: request.state,
+            reason: explanation.code.to_string(),
+            message: explanation.to_string(),
+            rule,
+            policy: Some(policy).filter(|policy| !policy.is_empty()),
+            generation: explanation.generation,
+            source: request.requester.source.map(|source| source.to_string()),
+            requester: request.requester,
+            spki_sha256: request.key_fingerprint.to_hex(),
+            csr_sha256: fingerprint_sha256(&request.csr_der).to_hex(),
+        }
+    }
+}
+
+pub(super) async fn list(
+    State(door): State<EnrolDoor>,
+    listing: Result<Query<Listing>, QueryRejection>,
+) -> Result<Response, Refusal> {
+    let Query(listing) = listing.map_err(|fault| Refusal::Invalid {
+        what: fault.body_text(),
+    })?;
+    let paging = Paging {
+        cursor: listing.cursor,
+        limit: listing.limit,
+    };
+    let size = paging.size()?;
+    let filter = RejectionFilter {
+        door: listing.door.map(Door::from_text),
+        key: listing.certname,
+        code: listing.reason,
+        since: since(listing.since.as_deref())?,
+        before: paging.place::<u64>()?,
+        // One more tells whether there is another page.
+        limit: size.saturating_add(1),
+    };
+    let mut found = door.authority().rejections(filter).await?;
+    let has_more = found.len() > size;
+    found.truncate(size);
+    let next = found.last().filter(|_| has_more).map(|last| last.place);
+    let items: Vec<RejectionItem> = found.into_iter().map(RejectionItem::of).collect();
+    Ok(json(StatusCode::OK, &Page::new(items, next.as_ref())))
+}
