@@ -69,6 +69,11 @@ impl Allowlist {
         (Self { patterns }, bad)
     }
 
+    /// The patterns, first to last.
+    pub fn patterns(&self) -> impl Iterator<Item = &str> {
+        self.patterns.iter().map(|pattern| pattern.text.as_str())
+    }
+
     /// The first pattern that a name matches.
     pub fn matching(&self, name: &str, apex: Apex) -> Option<&str> {
         self.patterns

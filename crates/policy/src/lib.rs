@@ -11,17 +11,23 @@
 
 mod allowlist;
 mod decide;
+mod document;
 mod evidence;
 mod expression;
 mod facts;
+mod fields;
 mod kinds;
 mod machine;
+mod nearest;
 mod request;
 mod rules;
+mod span;
 mod verdict;
+mod yaml;
 
 pub use allowlist::{Allowlist, Apex, BadLine};
 pub use decide::{Outcome, decide};
+pub use document::{FileUse, NeededFile, PolicyDocument, PolicyFile, PolicySet};
 pub use evidence::{
     AutosignFile, Evidence, Looked, PersonDecision, PersonVerdict, Query, RecordedEvidence,
     RecordedFile,
@@ -31,9 +37,13 @@ pub use facts::{
     AddressKind, BuildWindow, Execution, LedgerCertificate, LedgerFacts, LedgerRevocation,
     ListFile, Machine, MachineAddress, WebhookAnswer,
 };
+pub use fields::PolicyFault;
+pub use nearest::nearest;
 pub use request::{Identity, Request, Requester, SignerName, SignerNameFault, Wishes};
 pub use rules::{
     CaBundle, Executable, ListSource, MachineRule, OnUnavailable, Otherwise, Policy, Rule,
     RuleEffect, RuleKind, Webhook, WebhookMode,
 };
+pub use span::{Span, SpanFault};
 pub use verdict::{Answer, Approval, Deciding, Effect, Explanation, Finding, Step, Use, Verdict};
+pub use yaml::Place;

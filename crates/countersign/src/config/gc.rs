@@ -10,7 +10,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Span;
-use super::span::SpanFault;
+use countersign_policy::SpanFault;
 
 /// When requests are collected, and how old they get at each door.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

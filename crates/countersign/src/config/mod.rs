@@ -5,10 +5,8 @@
 mod ca_conf;
 mod gc;
 mod hocon;
-mod nearest;
 mod puppet_conf;
 mod puppet_server;
-mod span;
 mod yaml_fault;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,10 +22,9 @@ use countersign_keys::KeySpec;
 use serde::de::{Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+pub(crate) use countersign_policy::{Span, nearest};
 pub(crate) use gc::{Collection, GcSection};
-pub(crate) use nearest::nearest;
 pub(crate) use puppet_server::Remarks;
-pub(crate) use span::Span;
 
 /// What the file may say. A key that is left out has its default.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -9,32 +9,37 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A duration in whole seconds. A year is 365 days, as in Puppet's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Span(u64);
+pub struct Span(u64);
 
 impl Span {
-    pub(crate) const fn seconds(seconds: u64) -> Self {
+    /// So many seconds.
+    pub const fn seconds(seconds: u64) -> Self {
         Self(seconds)
     }
 
-    pub(crate) const fn hours(hours: u64) -> Self {
+    /// So many hours.
+    pub const fn hours(hours: u64) -> Self {
         Self(hours * HOUR)
     }
 
-    pub(crate) const fn days(days: u64) -> Self {
+    /// So many days.
+    pub const fn days(days: u64) -> Self {
         Self(days * DAY)
     }
 
-    pub(crate) const fn years(years: u64) -> Self {
+    /// So many years.
+    pub const fn years(years: u64) -> Self {
         Self(years * YEAR)
     }
 
-    pub(crate) const fn as_seconds(self) -> u64 {
+    /// Its length.
+    pub const fn as_seconds(self) -> u64 {
         self.0
     }
 
     /// The same as a certificate's lifetime: not so short that it ends before it is fetched, and not longer than Puppet
     /// lets it be.
-    pub(crate) fn as_lifetime(self) -> Result<Self, SpanFault> {
+    pub fn as_lifetime(self) -> Result<Self, SpanFault> {
         match LIFETIMES.contains(&self.0) {
             true => Ok(self),
             false => Err(SpanFault::Lifetime { span: self }),
@@ -44,17 +49,29 @@ impl Span {
 
 /// Why a text is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum SpanFault {
+pub enum SpanFault {
+    /// Not a number and a unit.
     #[error(
         "{text:?} is not a duration: write a number and a unit, for example 5y, 90d, 12h, 30m or 45s"
     )]
-    Form { text: String },
+    Form {
+        /// What it says.
+        text: String,
+    },
+    /// Beyond all measure.
     #[error("{text} is longer than 100y")]
-    TooLong { text: String },
+    TooLong {
+        /// What it says.
+        text: String,
+    },
+    /// Too short or too long for a certificate.
     #[error(
         "{span} is no lifetime of a certificate: choose one between 10m and 50y, for example 5y or 90d"
     )]
-    Lifetime { span: Span },
+    Lifetime {
+        /// The duration.
+        span: Span,
+    },
 }
 
 impl FromStr for Span {
