@@ -1,8 +1,8 @@
 //! Keys of the authority's own certificates: its listeners' and its administrators'. They are never issuers' keys.
 
 use countersign_pki::{
-    AltName, CheckedCsr, CsrFault, CsrLimits, EncodeFault, RequestTemplate, StringKind,
-    SubjectBuilder, ext, oid, seal,
+    AltName, Attribute, CheckedCsr, CsrFault, CsrLimits, EncodeFault, Extension, RequestTemplate,
+    StringKind, SubjectBuilder, ext, oid, seal,
 };
 use zeroize::Zeroizing;
 
@@ -73,24 +73,33 @@ impl LeafKey {
             .then(|| ext::subject_alt_name(alt_names, false))
             .into_iter()
             .collect();
-        let template = RequestTemplate {
-            subject_der: &subject_der,
-            spki_der: self.0.spki_der(),
-            extensions: &extensions,
-            attributes: &[],
-        };
-        let info = template
-            .to_be_signed()
-            .map_err(|source| RequestFault::Encode { source })?;
-        let signature = self
-            .0
-            .sign(&info)
-            .map_err(|source| RequestFault::Key { source })?;
-        let der = seal(&info, self.0.algorithm(), &signature)
-            .map_err(|source| RequestFault::Encode { source })?;
+        let der = self.signed_request(&subject_der, &extensions, &[])?;
         CheckedCsr::check(&der, &CsrLimits::STANDARD)
             .map_err(|source| RequestFault::Refused { source })?;
         Ok(der)
+    }
+
+    /// A signed PKCS#10 request of any parts, whether anybody would take it or not.
+    ///
+    /// # Errors
+    /// If the parts do not make a request or the library does not sign.
+    pub fn signed_request(
+        &self,
+        subject_der: &[u8],
+        extensions: &[Extension],
+        attributes: &[Attribute],
+    ) -> Result<Vec<u8>, RequestFault> {
+        let template = RequestTemplate {
+            subject_der,
+            spki_der: self.0.spki_der(),
+            extensions,
+            attributes,
+        };
+        let encode = |source| RequestFault::Encode { source };
+        let info = template.to_be_signed().map_err(encode)?;
+        let signature = self.0.sign(&info);
+        let signature = signature.map_err(|source| RequestFault::Key { source })?;
+        seal(&info, self.0.algorithm(), &signature).map_err(encode)
     }
 }
 

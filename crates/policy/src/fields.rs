@@ -4,6 +4,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use countersign_pki::UnixTime;
+
 use crate::nearest::nearest;
 use crate::span::Span;
 use crate::yaml::{Content, Entry, Node, Place};
@@ -300,6 +302,16 @@ impl<'n> Field<'n> {
                 None
             }
         }
+    }
+
+    pub(crate) fn time(&self, reading: &mut Reading<'_>) -> Option<UnixTime> {
+        let text = self.text(reading)?;
+        let time = UnixTime::parse_rfc3339(&text);
+        if time.is_err() {
+            let what = format!("{text:?} is no time: write it as 2026-01-02T03:04:05Z");
+            self.complain(reading, what);
+        }
+        time.ok()
     }
 
     /// A path, from the file's own folder.

@@ -22,6 +22,7 @@ mod nearest;
 mod request;
 mod rules;
 mod span;
+pub mod trial;
 mod verdict;
 mod yaml;
 

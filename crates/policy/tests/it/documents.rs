@@ -29,34 +29,40 @@ fn policy(name: &str, order: &str, rule: &str) -> String {
     )
 }
 
-/// Every file of `data/bad` says at its end what is wrong with it, and where.
+/// The files of a folder of test data, by name.
+pub(crate) fn files_of(folder: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(data(folder)).unwrap();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(!files.is_empty(), "{folder}");
+    files
+}
+
+/// A bad file says at its end what is wrong with it, and where: `# expect 3:5 part of the sentence`.
+pub(crate) fn assert_faults_as_written(path: &Path, text: &str, faults: &[PolicyFault]) {
+    let expected: Vec<(&str, &str)> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# expect ")?.split_once(' '))
+        .collect();
+    assert!(!expected.is_empty(), "{}", path.display());
+    for (fault, (place, part)) in faults.iter().zip(&expected) {
+        let found = format!("{}:{}", fault.place.line, fault.place.column);
+        assert_eq!(&found, place, "{fault}");
+        assert!(fault.to_string().contains(part), "{part}\nin {fault}");
+        assert_eq!(fault.file, path);
+    }
+    assert_eq!(faults.len(), expected.len(), "{faults:#?}");
+}
+
 #[test]
 fn every_fault_is_told_with_its_place_its_key_and_a_remedy() {
-    let mut files = 0;
-    let mut folder: Vec<PathBuf> = fs::read_dir(data("bad"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
-    folder.sort();
-    for path in folder {
+    let files = files_of("bad");
+    assert!(files.len() >= 9, "{files:?}");
+    for path in files {
         let text = fs::read_to_string(&path).unwrap();
-        let expected: Vec<(&str, &str)> = text
-            .lines()
-            .filter_map(|line| line.strip_prefix("# expect ")?.split_once(' '))
-            .collect();
-        assert!(!expected.is_empty(), "{}", path.display());
         let faults = PolicySet::read(&[PolicyFile::new(path.clone(), text.clone())]).unwrap_err();
-        let shown: Vec<String> = faults.iter().map(ToString::to_string).collect();
-        for (fault, (place, part)) in faults.iter().zip(&expected) {
-            let found = format!("{}:{}", fault.place.line, fault.place.column);
-            assert_eq!(&found, place, "{fault}");
-            assert!(fault.to_string().contains(part), "{part}\nin {fault}");
-            assert_eq!(fault.file, path);
-        }
-        assert_eq!(faults.len(), expected.len(), "{shown:#?}");
-        files += 1;
+        assert_faults_as_written(&path, &text, &faults);
     }
-    assert!(files >= 9, "{files}");
 }
 
 #[test]

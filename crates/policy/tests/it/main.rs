@@ -5,6 +5,7 @@
 )]
 
 mod documents;
+mod trials;
 
 use std::collections::BTreeSet;
 
