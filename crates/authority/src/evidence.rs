@@ -117,7 +117,7 @@ impl LocalEvidence {
         let looking = tokio::task::spawn_blocking(move || {
             let real = path.canonicalize();
             let real = real.map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
-            trusted(&real)?;
+            trusted_file(&real)?;
             read_list(&path, &real, &read)
         });
         let looked = match tokio::time::timeout(LOOK, looking).await {
@@ -215,7 +215,7 @@ fn examine(path: &Path, read: &Mutex<ReadLists>) -> Result<AutosignFile, String>
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(AutosignFile::Missing),
         Err(error) => return Err(format!("{shown} cannot be looked at: {error}")),
     };
-    trusted(&real)?;
+    trusted_file(&real)?;
     if access(&real, Access::EXEC_OK).is_ok() {
         return Ok(AutosignFile::Executable);
     }
@@ -270,8 +270,11 @@ fn read_list(path: &Path, real: &Path, read: &Mutex<ReadLists>) -> Result<Arc<Al
 }
 
 /// Refuses a file that others than root and the server's user can change: by writing it, or by replacing it or a folder
-/// on the way to it.
-fn trusted(real: &Path) -> Result<(), String> {
+/// on the way to it. The path must be without links.
+///
+/// # Errors
+/// In words, with what to do about it.
+pub fn trusted_file(real: &Path) -> Result<(), String> {
     let shown = real.display();
     let own = geteuid().as_raw();
     for (place, part) in real.ancestors().enumerate() {
@@ -317,7 +320,7 @@ async fn run(how: &Executables, path: &Path, name: &str, request_pem: String) ->
         Ok(real) => real,
         Err(error) => return Execution::Declined(format!("cannot be found any more: {error}")),
     };
-    if let Err(why) = trusted(&real) {
+    if let Err(why) = trusted_file(&real) {
         return Execution::Declined(format!("is not trusted: {why}"));
     }
     let mut command = Command::new(&real);

@@ -49,7 +49,7 @@ pub use collection::{Collected, Held, Hold, Retention};
 pub use crl::{CrlEnd, CrlState};
 pub use decider::{Deciders, Question};
 pub use engine::{Authority, AuthorityConfig, Limits};
-pub use evidence::Executables;
+pub use evidence::{Executables, trusted_file};
 pub use faults::{ActFault, Broken, RevokeFault, SubmitFault};
 pub use issuer::{Issuer, IssuerFault, IssuerId, Serials};
 pub use keystore::{KeyStore, SignFault, Signature};

@@ -14,6 +14,7 @@ mod issuer_keys;
 mod logging;
 mod offline;
 mod output;
+mod policies;
 mod progress;
 mod reload;
 mod serve;

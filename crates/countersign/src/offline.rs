@@ -36,7 +36,10 @@ impl Offline {
 
     /// The authority on a store that was opened before.
     pub(crate) async fn start(settings: &Settings, store: Arc<dyn Store>) -> Result<Self> {
-        let authority = serve::start_authority(settings, store, Arc::new(Unobserved)).await?;
+        // Nothing is decided by rules here.
+        let policy = signers::policy(&settings.config, &settings.names)?;
+        let authority =
+            serve::start_authority(settings, store, policy, Arc::new(Unobserved)).await?;
         let offline = Self {
             authority,
             issuer: IssuerId::parse(signers::PUPPET_ISSUER)?,

@@ -4,11 +4,13 @@
 //! time is named, and waits for the next start.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use countersign_authority::{Authority, Signer};
 use countersign_policy::Policy;
-use countersign_server::metrics::ReloadMetrics;
+use countersign_server::enrol::PolicyState;
+use countersign_server::metrics::{PolicyMetrics, ReloadMetrics};
 use countersign_server::{Identity, RequestLimits, puppet::PuppetDoor};
 use serde_json::Value;
 use tokio::sync::{Mutex, watch};
@@ -19,6 +21,7 @@ use crate::cli::ServeArgs;
 use crate::config::{Collection, Config};
 use crate::data_folder::ServerFile;
 use crate::logging::LogLevel;
+use crate::policies::{BadPolicies, Loaded};
 use crate::settings::Settings;
 use crate::{first_start, logging, serve, signers};
 
@@ -37,6 +40,9 @@ pub(crate) struct Live {
     pub(crate) collection: watch::Sender<Collection>,
     /// How many open files the process was meant to have.
     pub(crate) files_before: Option<u64>,
+    /// What administrators are told of the policy in force.
+    pub(crate) policies: PolicyState,
+    pub(crate) policy_metrics: PolicyMetrics,
     pub(crate) metrics: ReloadMetrics,
     pub(crate) running: Mutex<Running>,
 }
@@ -51,7 +57,7 @@ pub(crate) struct Running {
 struct Checked {
     settings: Settings,
     signers: Vec<Signer>,
-    policy: Policy,
+    loaded: Loaded,
     filter: EnvFilter,
     /// What waits for the next start.
     later: Vec<String>,
@@ -75,10 +81,22 @@ impl Live {
         let Checked {
             settings,
             signers,
-            policy,
+            loaded,
             filter,
             later,
         } = checked;
+        let policy = match self.number(loaded).await {
+            Ok(policy) => policy,
+            Err(error) => {
+                self.metrics.refused();
+                let error = format!("{error:#}");
+                warn!(
+                    error,
+                    "the configuration was not reloaded: its policy cannot be put on record"
+                );
+                return;
+            }
+        };
         // Before the level of what is logged changes, and after.
         if let Err(error) = self.log.set(filter) {
             warn!(error = format!("{error:#}"), "the log level stays");
@@ -105,6 +123,71 @@ impl Live {
         if !later.is_empty() {
             warn!("takes effect at the next start: {}", later.join(", "));
         }
+    }
+
+    /// Reads the policy files again, and puts them in force if they have changed and are good.
+    pub(crate) async fn reload_policies(&self) {
+        let running = self.running.lock().await;
+        let loaded = match Loaded::read(&running.settings) {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                self.policies_refused(&error);
+                return;
+            }
+        };
+        let before = self.authority.policy().generation;
+        match self.number(loaded).await {
+            Ok(policy) if policy.generation == before => {}
+            Ok(policy) => {
+                let generation = policy.generation;
+                self.authority.set_policy(policy);
+                info!(generation, "another policy is in force");
+            }
+            Err(error) => {
+                let error = format!("{error:#}");
+                warn!(
+                    error,
+                    "the policy cannot be put on record; the one before stays in force"
+                );
+            }
+        }
+    }
+
+    /// Where policy files are looked for.
+    pub(crate) async fn policy_paths(&self) -> Vec<PathBuf> {
+        self.running.lock().await.settings.policy_paths()
+    }
+
+    /// The policy with its generation, which is on record when this returns.
+    async fn number(&self, loaded: Loaded) -> Result<Policy> {
+        let Loaded {
+            mut policy,
+            text,
+            files,
+        } = loaded;
+        let version = self.authority.policy_version(&text).await?;
+        policy.generation = version.generation;
+        if version.generation == self.authority.policy().generation {
+            self.policies.settled();
+        } else {
+            let files = serve::shown(&files);
+            self.policies.set(&policy, version.loaded, files);
+        }
+        self.policy_metrics.applied(version.generation);
+        Ok(policy)
+    }
+
+    /// Says what is wrong with the policy files, once for each change of them.
+    fn policies_refused(&self, error: &anyhow::Error) {
+        self.policy_metrics.refused();
+        let faults = match error.downcast_ref::<BadPolicies>() {
+            Some(bad) => bad.faults.clone(),
+            None => vec![format!("{error:#}")],
+        };
+        for fault in &faults {
+            warn!(fault, "the policy was not changed");
+        }
+        self.policies.refused(self.authority.now(), faults);
     }
 
     /// Replaces the server's and the administrator's certificates if they no longer fit: close to their end, revoked, or
@@ -153,12 +236,11 @@ impl Live {
                 later.push(format!("signer {name}, whose issuer {issuer} is new"));
             }
         }
-        let mut policy = signers::policy(&settings.config, &settings.names)?;
-        policy.generation = self.authority.policy().generation.saturating_add(1);
+        let loaded = Loaded::read(&settings).inspect_err(|error| self.policies_refused(error))?;
         Ok(Checked {
             filter: logging::filter(&settings.config.log)?,
             signers,
-            policy,
+            loaded,
             later,
             settings,
         })
@@ -221,12 +303,13 @@ fn changes_at_run_time(key: &str) -> bool {
 }
 
 /// What [`Live::reload`] puts in force. A key that is not here waits for the next start and is named.
-const AT_RUN_TIME: [&str; 17] = [
+const AT_RUN_TIME: [&str; 18] = [
     "gc",
     "hostnames",
     "limits.csr_per_minute_per_certname",
     "limits.csr_per_minute_per_source",
     "log.level",
+    "policies",
     "puppet.allow_authorization_extensions",
     "puppet.allow_duplicate_certs",
     "puppet.allow_subject_alt_names",

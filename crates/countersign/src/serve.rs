@@ -4,16 +4,19 @@ mod announcement;
 mod listeners;
 mod signals;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use countersign_authority::{
     Authority, AuthorityConfig, Clock as _, Executables, IssuerId, Limits, Revision, Store,
-    SystemClock, Telemetry,
+    SystemClock, Telemetry, policy_version,
 };
 use countersign_keys::SystemEntropy;
+use countersign_policy::Policy;
+use countersign_server::enrol::PolicyState;
 use countersign_server::metrics::{
-    EngineMetrics, Registry, ReloadMetrics, StateMetrics, TrafficMetrics,
+    EngineMetrics, PolicyMetrics, Registry, ReloadMetrics, StateMetrics, TrafficMetrics,
 };
 use countersign_server::{Monitor, RequestLimits};
 use countersign_store::SqliteStore;
@@ -31,6 +34,7 @@ use crate::config::{Autosign, Listen};
 use crate::data_folder::{DataFolder, Openness, Secrecy, ServerFile, write};
 use crate::first_start::{self, Issuers};
 use crate::logging::LogLevel;
+use crate::policies::Loaded;
 use crate::reload::{Live, Running};
 use crate::settings::Settings;
 use crate::{logging, output, service_manager, signers, upkeep};
@@ -104,7 +108,14 @@ impl Service {
         let was_there = first_act.iter().any(|(_, entry)| entry.action == "import");
         let store: Arc<dyn Store> = Arc::new(store);
         let (connections, files_before) = open_files(&settings.config.limits);
-        let authority = start_authority(&settings, store, counters.engine()).await?;
+        let loaded = Loaded::read(&settings)?;
+        let version = policy_version(&*store, &SystemClock, &loaded.text).await?;
+        let mut policy = loaded.policy;
+        policy.generation = version.generation;
+        let policies = PolicyState::default();
+        policies.set(&policy, version.loaded, shown(&loaded.files));
+        counters.policies.applied(policy.generation);
+        let authority = start_authority(&settings, store, policy, counters.engine()).await?;
         authority.set_executables(executables(&settings, files_before));
         serve_infra_crl(&settings, &authority).await?;
         upkeep::write_crls(&authority, folder)?;
@@ -117,6 +128,7 @@ impl Service {
             connections,
             per_source: Some(settings.config.limits.connections_per_source).filter(|n| *n > 0),
             traffic: &counters.traffic,
+            policies: &policies,
         };
         let (door, puppet) = bind_puppet(&settings, place, &puppet_identity).await?;
         let mut addresses = ServerFile {
@@ -162,13 +174,16 @@ impl Service {
             log,
             collection,
             files_before,
+            policies,
             metrics: counters.reloads,
+            policy_metrics: counters.policies,
             running: Mutex::new(Running {
                 settings,
                 addresses: addresses.clone(),
             }),
         });
         tasks.spawn(upkeep::renew_certificates(Arc::clone(&live), stop.clone()));
+        tasks.spawn(upkeep::follow_policies(Arc::clone(&live), stop.clone()));
         Ok(Self {
             addresses,
             is_first_start,
@@ -203,11 +218,20 @@ impl Service {
     }
 }
 
+/// Files as people are told of them.
+pub(crate) fn shown(files: &[PathBuf]) -> Vec<String> {
+    files
+        .iter()
+        .map(|file| file.display().to_string())
+        .collect()
+}
+
 /// Everything that counts.
 struct Counters {
     engine: Arc<EngineMetrics>,
     traffic: TrafficMetrics,
     reloads: ReloadMetrics,
+    policies: PolicyMetrics,
     monitor: Monitor,
 }
 
@@ -218,12 +242,14 @@ impl Counters {
         let engine = EngineMetrics::new(&mut registry, issuers);
         let traffic = TrafficMetrics::new(&mut registry);
         let reloads = ReloadMetrics::new(&mut registry);
+        let policies = PolicyMetrics::new(&mut registry);
         let version = env!("CARGO_PKG_VERSION");
         let state = StateMetrics::new(&mut registry, version, SystemClock.now());
         Self {
             engine: Arc::new(engine),
             traffic,
             reloads,
+            policies,
             monitor: Monitor::new(registry, state),
         }
     }
@@ -271,6 +297,7 @@ impl Watched {
 pub(crate) async fn start_authority(
     settings: &Settings,
     store: Arc<dyn Store>,
+    policy: Policy,
     telemetry: Arc<dyn Telemetry>,
 ) -> Result<Authority> {
     let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
@@ -282,7 +309,7 @@ pub(crate) async fn start_authority(
         entropy,
         issuers: prepared.issuers,
         signers: signers::all(&settings.config)?,
-        policy: signers::policy(&settings.config, &settings.names)?,
+        policy,
         limits: Limits {
             pending_per_source: settings.config.limits.pending_per_source,
             ..Limits::STANDARD

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use countersign_authority::{IssuerId, Serials};
@@ -96,6 +97,19 @@ impl Settings {
             issuers,
             remarks,
         })
+    }
+}
+
+impl Settings {
+    /// The policy files and folders. Relative ones begin in the folder of the configuration file.
+    pub(crate) fn policy_paths(&self) -> Vec<PathBuf> {
+        let file = self.config.file.as_deref().and_then(Path::parent);
+        let base = file.unwrap_or(Path::new(""));
+        let from_base = |path: &PathBuf| {
+            let path = base.join(path);
+            std::path::absolute(&path).unwrap_or(path)
+        };
+        self.config.policies.iter().map(from_base).collect()
     }
 }
 

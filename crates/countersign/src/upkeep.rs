@@ -14,6 +14,7 @@ use tracing::{info, warn};
 
 use crate::config::Collection;
 use crate::data_folder::{DataFolder, Secrecy, write};
+use crate::policies;
 use crate::reload::Live;
 
 /// Starts the tasks; the tracker awaits them after `stop` is cancelled.
@@ -128,6 +129,25 @@ pub(crate) async fn renew_certificates(live: Arc<Live>, stop: CancellationToken)
     }
 }
 
+/// Reads the policy files again whenever they have changed.
+pub(crate) async fn follow_policies(live: Arc<Live>, stop: CancellationToken) {
+    // Before anything was looked at: a change since the start is one, too.
+    let mut last = None;
+    loop {
+        let paths = live.policy_paths().await;
+        let stamped = tokio::task::spawn_blocking(move || policies::stamp(&paths)).await;
+        let stamp = stamped.ok();
+        if stamp != last {
+            live.reload_policies().await;
+            last = stamp;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LOOK_AT_POLICIES) => {}
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
 /// Keeps one issuer's files equal to its published lists.
 async fn publish_crl(
     authority: Authority,
@@ -207,6 +227,8 @@ impl Health {
     }
 }
 
+/// A person who saves a file and tries it out does not wait longer.
+const LOOK_AT_POLICIES: Duration = Duration::from_secs(2);
 /// Often enough for a kubelet that waits; a decider that is down is asked again about every waiting request.
 const RECONSIDER: Duration = Duration::from_secs(15);
 /// Somebody who is turned away again and again must not fill the disk.

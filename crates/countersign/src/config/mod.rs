@@ -40,6 +40,8 @@ pub(crate) struct Config {
     pub(crate) log: Log,
     pub(crate) issuers: BTreeMap<String, IssuerSection>,
     pub(crate) signers: Vec<SignerSection>,
+    pub(crate) policies: Vec<PathBuf>,
+    pub(crate) webhooks: WebhooksSection,
     pub(crate) puppet: PuppetSection,
     pub(crate) kubernetes: KubernetesSection,
     pub(crate) gc: GcSection,
@@ -60,6 +62,8 @@ impl Default for Config {
             log: Log::default(),
             issuers: BTreeMap::new(),
             signers: Vec::new(),
+            policies: Vec::new(),
+            webhooks: WebhooksSection::default(),
             puppet: PuppetSection::default(),
             kubernetes: KubernetesSection::default(),
             gc: GcSection::default(),
@@ -166,6 +170,25 @@ impl SignerSection {
 
     fn default_backdate() -> Span {
         Span::seconds(300)
+    }
+}
+
+/// How webhooks are asked.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct WebhooksSection {
+    /// How many questions each may have open.
+    pub(crate) concurrency: NonZeroUsize,
+    /// What this authority calls itself.
+    pub(crate) id: String,
+}
+
+impl Default for WebhooksSection {
+    fn default() -> Self {
+        Self {
+            concurrency: const { NonZeroUsize::new(32).unwrap() },
+            id: "countersign".to_owned(),
+        }
     }
 }
 

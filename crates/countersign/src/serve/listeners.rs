@@ -9,6 +9,7 @@ use anyhow::{Error, Result, anyhow};
 use countersign_authority::{Authority, Clock as _, IssuerId, SystemClock};
 use countersign_pki::UnixTime;
 use countersign_policy::SignerName;
+use countersign_server::enrol::PolicyState;
 use countersign_server::metrics::{Doorway, TrafficMetrics};
 use countersign_server::{
     Listener, ListenerConfig, ListenerFault, OnBadCertificate, RequestLimits, RequestRates,
@@ -32,6 +33,7 @@ pub(super) struct Place<'a> {
     pub(super) traffic: &'a TrafficMetrics,
     /// Of one address at each listener; `None`: a share.
     pub(super) per_source: Option<usize>,
+    pub(super) policies: &'a PolicyState,
 }
 
 impl Place<'_> {
@@ -61,7 +63,8 @@ pub(super) async fn bind_puppet(
         })
         .with_max_request(settings.config.limits.csr_bytes);
     let native = enrol::EnrolDoor::new(authority.clone(), issuer.clone())
-        .with_administrators(SignerName::parse(signers::PUPPET_ADMIN)?);
+        .with_administrators(SignerName::parse(signers::PUPPET_ADMIN)?)
+        .with_policy(place.policies.clone());
     let router = door
         .clone()
         .router_within(place.limits.clone())

@@ -12,6 +12,7 @@ mod decisions;
 mod faults;
 mod item;
 mod openapi;
+mod policy;
 mod rejections;
 mod requests;
 
@@ -36,6 +37,7 @@ use crate::peer::Peer;
 use crate::puppet::Caller;
 
 use faults::Refusal;
+pub use policy::PolicyState;
 
 /// The native interface of an authority. Cheap to clone.
 #[derive(Clone)]
@@ -49,6 +51,8 @@ struct Shared {
     issuer: IssuerId,
     /// The signer of their certificates, if they may make further ones.
     administrators: Option<SignerName>,
+    /// Which rules are in force.
+    policy: PolicyState,
 }
 
 impl EnrolDoor {
@@ -59,6 +63,7 @@ impl EnrolDoor {
                 authority,
                 issuer,
                 administrators: None,
+                policy: PolicyState::default(),
             }),
         }
     }
@@ -71,8 +76,26 @@ impl EnrolDoor {
                 authority: self.shared.authority.clone(),
                 issuer: self.shared.issuer.clone(),
                 administrators: Some(signer),
+                policy: self.shared.policy.clone(),
             }),
         }
+    }
+
+    /// The same, where somebody says which rules are in force.
+    #[must_use]
+    pub fn with_policy(self, policy: PolicyState) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                authority: self.shared.authority.clone(),
+                issuer: self.shared.issuer.clone(),
+                administrators: self.shared.administrators.clone(),
+                policy,
+            }),
+        }
+    }
+
+    fn policy(&self) -> &PolicyState {
+        &self.shared.policy
     }
 
     fn authority(&self) -> &Authority {
@@ -125,7 +148,7 @@ pub fn paths() -> Vec<&'static str> {
 }
 
 /// The path of each call for administrators, and what answers it.
-fn administrators_calls() -> [(&'static str, MethodRouter<EnrolDoor>); 9] {
+fn administrators_calls() -> [(&'static str, MethodRouter<EnrolDoor>); 11] {
     [
         (
             "/requests",
@@ -137,6 +160,8 @@ fn administrators_calls() -> [(&'static str, MethodRouter<EnrolDoor>); 9] {
         ),
         ("/requests/{door}/{name}/approve", post(requests::approve)),
         ("/requests/{door}/{name}/deny", post(requests::deny)),
+        ("/policy", get(policy::show)),
+        ("/policy/{generation}", get(policy::version)),
         ("/rejections", get(rejections::list)),
         ("/decisions", get(decisions::list)),
         ("/certificates", get(certificates::list)),

@@ -59,6 +59,58 @@ impl ReloadMetrics {
     }
 }
 
+/// Which policy is in force, and how changes to it went. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct PolicyMetrics {
+    generation: Gauge,
+    is_refused: Gauge,
+    applied: Counter,
+    refused: Counter,
+}
+
+impl PolicyMetrics {
+    /// Registers them.
+    pub fn new(registry: &mut Registry) -> Self {
+        let loads = registered(
+            registry,
+            "countersign_policy_loads",
+            "How often policy files were read, at the start and after changes, by outcome",
+            Family::<StaticLabel, Counter>::default(),
+        );
+        let outcome = |word| loads.get_or_create_owned(&[("outcome", word)]);
+        Self {
+            applied: outcome("applied"),
+            refused: outcome("refused"),
+            generation: registered(
+                registry,
+                "countersign_policy_generation",
+                "The generation of the policy in force",
+                Gauge::default(),
+            ),
+            is_refused: registered(
+                registry,
+                "countersign_policy_refused",
+                "1 while the policy files have faults and an earlier policy stays in force",
+                Gauge::default(),
+            ),
+        }
+    }
+
+    /// A policy is in force.
+    pub fn applied(&self, generation: u64) {
+        self.applied.inc();
+        self.generation
+            .set(i64::try_from(generation).unwrap_or(i64::MAX));
+        self.is_refused.set(0);
+    }
+
+    /// The files are bad; an earlier policy stays in force.
+    pub fn refused(&self) {
+        self.refused.inc();
+        self.is_refused.set(1);
+    }
+}
+
 /// Registers a metric and gives it back.
 fn registered<M>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M
 where
