@@ -19,8 +19,11 @@ pub trait Deciders: Send + Sync {
 /// What a webhook is asked.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
-    /// The request's identity; the same for every attempt.
+    /// The identity of this question, of visible ASCII characters; the same for every attempt, and never used for
+    /// another question: deciders refuse a repeated pair of identity and attempt.
     pub request_id: &'a str,
+    /// The signer that shall issue.
+    pub signer: &'a str,
     /// The name that is asked for.
     pub certname: &'a str,
     /// The signer that shall issue.

@@ -11,6 +11,7 @@
 #![warn(clippy::wildcard_enum_match_arm)]
 
 pub mod issuance;
+pub mod private_file;
 pub mod profile;
 pub mod store;
 

@@ -1,8 +1,8 @@
 //! Certificate authorities of fixed keys that stand above one another, and their CRLs.
 
 use countersign_pki::{
-    Certificate, CertificateTemplate, EncodeFault, KeyUsage, Serial, SubjectBuilder, UnixTime, ext,
-    oid, pem, seal,
+    AltName, Certificate, CertificateTemplate, EncodeFault, Extension, KeyUsage, Oid, Serial,
+    SubjectBuilder, UnixTime, ext, oid, pem, seal,
 };
 
 use crate::der;
@@ -47,6 +47,23 @@ impl CrlFacts<'_> {
     }
 }
 
+/// A certificate of somebody who is no authority.
+#[derive(Clone)]
+pub struct Leaf<'a> {
+    /// Its subject.
+    pub common_name: &'a str,
+    /// Its alternative names.
+    pub names: &'a [AltName],
+    /// What it is for, such as [`oid::EKU_SERVER_AUTH`].
+    pub usage: Oid,
+    /// Its key.
+    pub key: &'static Key,
+    /// Its serial.
+    pub serial: u64,
+    /// From a day before then on, for twenty years.
+    pub now: UnixTime,
+}
+
 impl Ca {
     /// A root, valid from a day before `now` on, for twenty years.
     ///
@@ -74,6 +91,24 @@ impl Ca {
             key,
             certificate: certificate.expect("a certificate of fixed keys"),
         }
+    }
+
+    /// A certificate for a server or a client.
+    ///
+    /// # Panics
+    /// If it cannot be encoded.
+    #[must_use]
+    pub fn leaf(&self, leaf: &Leaf<'_>) -> Certificate {
+        let by = (self.key, self.certificate.subject().der());
+        let usage = &[
+            ext::basic_constraints_leaf(),
+            ext::key_usage(KeyUsage::DIGITAL_SIGNATURE),
+            ext::extended_key_usage(&[leaf.usage]),
+            ext::subject_alt_name(leaf.names, false),
+        ];
+        let subject = (leaf.common_name, leaf.key);
+        let certificate = issue(by, subject, leaf.serial, leaf.now, usage);
+        certificate.expect("a certificate of fixed keys")
     }
 
     /// A CRL, PEM.
@@ -134,7 +169,24 @@ fn certify(
     serial: u64,
     now: UnixTime,
 ) -> Result<Certificate, EncodeFault> {
+    let usage = [
+        ext::basic_constraints_ca(),
+        ext::key_usage(KeyUsage::KEY_CERT_SIGN | KeyUsage::CRL_SIGN),
+    ];
+    issue(by, subject, serial, now, &usage)
+}
+
+fn issue(
+    by: (&Key, &[u8]),
+    subject: (&str, &Key),
+    serial: u64,
+    now: UnixTime,
+    usage: &[Extension],
+) -> Result<Certificate, EncodeFault> {
     let ((key, issuer), (name, subject)) = (by, subject);
+    let mut extensions = usage.to_vec();
+    extensions.push(ext::subject_key_id(subject.spki_der())?);
+    extensions.push(ext::authority_key_id(&ext::key_id(key.spki_der())?));
     let algorithm = key
         .issuer_algorithm()
         .expect("a key that may be an issuer's");
@@ -146,12 +198,7 @@ fn certify(
         not_after: now.plus_seconds(20 * 365 * DAY),
         subject_der: &SubjectBuilder::utf8_common_name(name),
         spki_der: subject.spki_der(),
-        extensions: &[
-            ext::basic_constraints_ca(),
-            ext::key_usage(KeyUsage::KEY_CERT_SIGN | KeyUsage::CRL_SIGN),
-            ext::subject_key_id(subject.spki_der())?,
-            ext::authority_key_id(&ext::key_id(key.spki_der())?),
-        ],
+        extensions: &extensions,
     };
     let tbs = template.to_be_signed()?;
     let der = seal(&tbs, algorithm, &key.sign(&tbs))?;

@@ -5,6 +5,7 @@ pub mod chain;
 pub mod counterparts;
 pub mod csr;
 pub mod deadline;
+pub mod decider;
 pub mod der;
 pub mod fuzz;
 pub mod http;
