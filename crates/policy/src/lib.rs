@@ -16,6 +16,7 @@ mod expression;
 mod facts;
 mod kinds;
 mod machine;
+mod nearest;
 mod request;
 mod rules;
 mod verdict;
@@ -31,6 +32,7 @@ pub use facts::{
     AddressKind, BuildWindow, Execution, LedgerCertificate, LedgerFacts, LedgerRevocation,
     ListFile, Machine, MachineAddress, WebhookAnswer,
 };
+pub use nearest::nearest;
 pub use request::{Identity, Request, Requester, SignerName, SignerNameFault, Wishes};
 pub use rules::{
     CaBundle, Executable, ListSource, MachineRule, OnUnavailable, Otherwise, Policy, Rule,

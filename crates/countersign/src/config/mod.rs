@@ -5,7 +5,6 @@
 mod ca_conf;
 mod gc;
 mod hocon;
-mod nearest;
 mod puppet_conf;
 mod puppet_server;
 mod span;
@@ -24,8 +23,8 @@ use countersign_keys::KeySpec;
 use serde::de::{Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+pub(crate) use countersign_policy::nearest;
 pub(crate) use gc::{Collection, GcSection};
-pub(crate) use nearest::nearest;
 pub(crate) use puppet_server::Remarks;
 pub(crate) use span::Span;
 

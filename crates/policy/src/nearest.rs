@@ -1,7 +1,7 @@
 //! The known word that a mistyped one was probably meant to be.
 
 /// The nearest of `known`, if it is near enough to be worth suggesting.
-pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let near_enough = |distance: usize| distance <= 1 + word.chars().count() / 3;
     known
         .into_iter()
