@@ -4,6 +4,8 @@
     reason = "a test that cannot set up its request fails"
 )]
 
+mod expressions;
+
 use std::collections::BTreeSet;
 
 use countersign_pki::{CheckedCsr, CsrLimits, UnixTime};
