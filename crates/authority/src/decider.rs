@@ -22,8 +22,6 @@ pub struct Question<'a> {
     /// The identity of this question, of visible ASCII characters; the same for every attempt, and never used for
     /// another question: deciders refuse a repeated pair of identity and attempt.
     pub request_id: &'a str,
-    /// The signer that shall issue.
-    pub signer: &'a str,
     /// The name that is asked for.
     pub certname: &'a str,
     /// The signer that shall issue.

@@ -242,6 +242,16 @@ impl Authority {
         });
     }
 
+    /// Puts another policy in force for the same signers, with those who ask its webhooks.
+    pub fn set_policy_and_deciders(&self, policy: Policy, deciders: Arc<dyn Deciders>) {
+        let policy = Arc::new(policy);
+        self.core.rules.rcu(|rules| Rules {
+            policy: Arc::clone(&policy),
+            signers: Arc::clone(&rules.signers),
+            deciders: Arc::clone(&deciders),
+        });
+    }
+
     /// Puts others in charge of asking webhooks.
     pub fn set_deciders(&self, deciders: Arc<dyn Deciders>) {
         self.core.rules.rcu(|rules| Rules {

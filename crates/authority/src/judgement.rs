@@ -280,7 +280,11 @@ impl Core {
         let certificate = certificate.map(|entry| entry.serial.to_hex());
         let waiting = self.store.request_at(case.door, case.key, Past::Ignore);
         let waiting = waiting.await?;
-        let request_id = case.id.to_string();
+        // Deciders refuse a question that they have seen; a request that is judged again asks a new one.
+        let request_id = match self.new_request_id(now) {
+            Ok(id) => id.to_string(),
+            Err(_) => case.id.to_string(),
+        };
         let question = Question {
             request_id: &request_id,
             certname: name,

@@ -65,6 +65,28 @@ impl Authority {
         policy_version(&*self.core.store, &*self.core.clock, text).await
     }
 
+    /// Puts on record that deciders at these addresses are shown complete requests, secrets included.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn complete_requests_are_shown(&self, addresses: &[String]) -> Result<(), Broken> {
+        let entry = |address: &String| AuditEntry {
+            at: self.now(),
+            actor: Requester::authority(),
+            action: "webhook.complete_requests".into(),
+            subject: address.clone(),
+            request: None,
+            detail: "this webhook is shown complete requests, with whatever secrets they hold"
+                .to_owned(),
+        };
+        let change = Change {
+            audit: addresses.iter().map(entry).collect(),
+            ..Change::default()
+        };
+        let committed = self.core.store.commit(change).await;
+        committed.map(drop).map_err(commit_broken)
+    }
+
     /// The policy of a generation.
     ///
     /// # Errors

@@ -8,17 +8,18 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use countersign_authority::trusted_file;
+use countersign_authority::{Deciders, trusted_file};
 use countersign_policy::{FileUse, NeededFile, Policy, PolicyFault, PolicyFile, PolicySet};
+use countersign_webhook::Webhooks;
 use rustix::fs::{Access, access};
 
 use crate::settings::Settings;
 use crate::signers;
 
 /// A policy that was read and found good, but is not in force yet.
-#[derive(Debug)]
 pub(crate) struct Loaded {
     /// Its generation is not known yet.
     pub(crate) policy: Policy,
@@ -26,6 +27,8 @@ pub(crate) struct Loaded {
     pub(crate) text: String,
     /// The files it was read from.
     pub(crate) files: Vec<PathBuf>,
+    /// Who asks its webhooks.
+    pub(crate) deciders: Arc<dyn Deciders>,
 }
 
 /// What is wrong with policy files, one sentence each.
@@ -55,7 +58,17 @@ impl Loaded {
         let mut rules = set.into_rules();
         rules.append(&mut policy.rules);
         policy.rules = rules;
+        let webhooks = policy.webhooks().map(|webhook| &**webhook);
+        let section = &settings.config.webhooks;
+        let how = countersign_webhook::Settings {
+            concurrency: section.concurrency.get(),
+            id: section.id.clone(),
+        };
+        let deciders = Webhooks::load(webhooks, &how).map_err(|fault| BadPolicies {
+            faults: vec![format!("{:#}", anyhow::Error::new(fault))],
+        })?;
         Ok(Self {
+            deciders: Arc::new(deciders),
             policy,
             text,
             files: files.into_iter().map(|file| file.path).collect(),

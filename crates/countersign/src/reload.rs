@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use countersign_authority::{Authority, Signer};
@@ -85,6 +86,7 @@ impl Live {
             filter,
             later,
         } = checked;
+        let deciders = Arc::clone(&loaded.deciders);
         let policy = match self.number(loaded).await {
             Ok(policy) => policy,
             Err(error) => {
@@ -101,7 +103,6 @@ impl Live {
         if let Err(error) = self.log.set(filter) {
             warn!(error = format!("{error:#}"), "the log level stays");
         }
-        let deciders = self.authority.deciders();
         self.authority.set_rules(policy, signers, deciders);
         self.authority
             .set_executables(serve::executables(&settings, self.files_before));
@@ -136,11 +137,12 @@ impl Live {
             }
         };
         let before = self.authority.policy().generation;
+        let deciders = Arc::clone(&loaded.deciders);
         match self.number(loaded).await {
             Ok(policy) if policy.generation == before => {}
             Ok(policy) => {
                 let generation = policy.generation;
-                self.authority.set_policy(policy);
+                self.authority.set_policy_and_deciders(policy, deciders);
                 info!(generation, "another policy is in force");
             }
             Err(error) => {
@@ -164,6 +166,7 @@ impl Live {
             mut policy,
             text,
             files,
+            deciders: _,
         } = loaded;
         let version = self.authority.policy_version(&text).await?;
         policy.generation = version.generation;
@@ -303,7 +306,7 @@ fn changes_at_run_time(key: &str) -> bool {
 }
 
 /// What [`Live::reload`] puts in force. A key that is not here waits for the next start and is named.
-const AT_RUN_TIME: [&str; 18] = [
+const AT_RUN_TIME: [&str; 19] = [
     "gc",
     "hostnames",
     "limits.csr_per_minute_per_certname",
@@ -322,6 +325,7 @@ const AT_RUN_TIME: [&str; 18] = [
     "puppet.ca_ttl",
     "puppet.puppet_conf",
     "signers",
+    "webhooks",
 ];
 
 #[cfg(test)]

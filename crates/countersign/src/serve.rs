@@ -112,10 +112,16 @@ impl Service {
         let version = policy_version(&*store, &SystemClock, &loaded.text).await?;
         let mut policy = loaded.policy;
         policy.generation = version.generation;
+        let shows_all = policy.webhooks().filter(|webhook| webhook.include_csr);
+        let shows_all: Vec<String> = shows_all.map(|w| w.address().to_owned()).collect();
         let policies = PolicyState::default();
         policies.set(&policy, version.loaded, shown(&loaded.files));
         counters.policies.applied(policy.generation);
         let authority = start_authority(&settings, store, policy, counters.engine()).await?;
+        authority.set_deciders(loaded.deciders);
+        if !shows_all.is_empty() {
+            authority.complete_requests_are_shown(&shows_all).await?;
+        }
         authority.set_executables(executables(&settings, files_before));
         serve_infra_crl(&settings, &authority).await?;
         upkeep::write_crls(&authority, folder)?;
