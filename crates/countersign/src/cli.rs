@@ -189,8 +189,14 @@ pub(crate) enum CsrCommand {
         #[arg(long, value_parser = DOORS)]
         door: Option<String>,
         /// Only those in these states
-        #[arg(long, value_name = "STATE[,STATE]", value_delimiter = ',', value_parser = ["pending", "approved", "issued", "denied", "failed"])]
+        #[arg(long, value_name = "STATE[,STATE]", value_delimiter = ',', value_parser = ["pending", "approved", "issued", "denied", "failed", "undecided"])]
         state: Vec<String>,
+        /// Only those with this reason, in the one word that `csr explain` shows as code
+        #[arg(long, value_name = "CODE")]
+        reason: Option<String>,
+        /// Only those that arrived then or later, for example 2026-01-02T03:04:05Z
+        #[arg(long, value_name = "TIME")]
+        since: Option<String>,
         /// Also those that are over and no longer hold their name
         #[arg(long)]
         all: bool,

@@ -9,6 +9,7 @@ mod client;
 mod commands;
 mod config;
 mod data_folder;
+mod explanation;
 mod first_start;
 mod issuer_keys;
 mod logging;

@@ -1,7 +1,7 @@
 //! `countersign csr`: requests of every door, over the native API.
 
 use anyhow::{Result, anyhow, bail};
-use countersign_policy::{Deciding, Effect, Explanation, Finding, Requester};
+use countersign_policy::{Explanation, Requester};
 use http::{Method, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::cli::{ConfigArg, CsrCommand, Form, ServerArgs, Target};
 use crate::client::{Client, Reply, path_segment};
 use crate::config::Span;
+use crate::explanation;
 use crate::output::{self, Facts, Table};
 
 /// Carries a command out.
@@ -17,6 +18,8 @@ pub(crate) async fn run(command: CsrCommand) -> Result<()> {
         CsrCommand::List {
             door,
             state,
+            reason,
+            since,
             all,
             output,
             config,
@@ -24,7 +27,8 @@ pub(crate) async fn run(command: CsrCommand) -> Result<()> {
         } => {
             let mut client = client(&server, &config)?;
             // Requests of some doors let go of their names when they are over; who asks for such states means them.
-            let all = all || state.iter().any(|state| OVER.contains(&state.as_str()));
+            let all =
+                all || reason.is_some() || state.iter().any(|state| OVER.contains(&state.as_str()));
             let none = match all || !state.is_empty() {
                 true => "No requests.",
                 false => "No requests wait; --all also shows those that are over.",
@@ -33,6 +37,8 @@ pub(crate) async fn run(command: CsrCommand) -> Result<()> {
                 door,
                 state: (!state.is_empty()).then(|| state.join(",")),
                 name: None,
+                reason,
+                since,
                 all,
             };
             list(&filter.fetch(&mut client).await?, output.form, none)
@@ -135,6 +141,8 @@ struct Filter {
     door: Option<String>,
     state: Option<String>,
     name: Option<String>,
+    reason: Option<String>,
+    since: Option<String>,
     all: bool,
 }
 
@@ -157,6 +165,8 @@ impl Filter {
                 ("door", &self.door),
                 ("state", &self.state),
                 ("name", &self.name),
+                ("reason", &self.reason),
+                ("since", &self.since),
                 ("past", &all),
                 ("cursor", &cursor),
             ];
@@ -237,6 +247,8 @@ async fn find(target: &Target, scope: Scope) -> Result<(Client, Place)> {
         door: None,
         state: None,
         name: Some(target.name.clone()),
+        reason: None,
+        since: None,
         all: scope == Scope::Past,
     };
     let mut found = filter.fetch(&mut client).await?;
@@ -294,7 +306,15 @@ fn list(items: &[Value], form: Form, none: &str) -> Result<()> {
     if items.is_empty() {
         return said(none);
     }
-    let mut table = Table::new(&["DOOR", "NAME", "STATE", "SIGNER", "REQUESTER", "CREATED"]);
+    let mut table = Table::new(&[
+        "DOOR",
+        "NAME",
+        "STATE",
+        "SIGNER",
+        "REQUESTER",
+        "CREATED",
+        "REASON",
+    ]);
     for value in items {
         let item = Item::read(value)?;
         let requester = item.requester.to_string();
@@ -305,6 +325,7 @@ fn list(items: &[Value], form: Form, none: &str) -> Result<()> {
             &item.signer,
             &requester,
             &item.created,
+            &item.explanation.code,
         ]);
     }
     Ok(output::line(&table.text())?)
@@ -368,61 +389,13 @@ fn explained(value: &Value, form: Form) -> Result<()> {
 }
 
 fn explanation_text(item: &Item) -> String {
-    let explanation = &item.explanation;
     let mut facts = Facts::default();
     facts.add(
         "request",
         &format!("{}/{} ({})", item.door, item.name, item.id),
     );
     facts.add("state", &item.state);
-    let verdict = match explanation.effect {
-        Effect::Approve => "approved",
-        Effect::Deny => "denied",
-        Effect::Pending => "undecided",
-    };
-    facts.add("verdict", verdict);
-    match &explanation.by {
-        Some(Deciding::Rule { name, .. }) => facts.add("decided by", &format!("rule {name}")),
-        Some(Deciding::Person { actor, reason }) => {
-            facts.add("decided by", &actor.to_string());
-            facts.add("reason", reason);
-        }
-        Some(Deciding::Profile) => {
-            facts.add("decided by", "nobody: the signer could never sign it")
-        }
-        None => facts.add(
-            "decided by",
-            "nobody yet; waiting for `countersign csr approve` or `deny`",
-        ),
-    }
-    let at = match explanation.effect {
-        Effect::Approve | Effect::Deny => "decided at",
-        Effect::Pending => "judged at",
-    };
-    facts.add(at, &explanation.at.to_string());
-    facts.add("policy", &format!("generation {}", explanation.generation));
-    if explanation.steps.is_empty() {
-        facts.add("rules asked", "none");
-    }
-    for (index, step) in explanation.steps.iter().enumerate() {
-        let finding = match step.finding {
-            Finding::Match => "match",
-            Finding::Absent => "absent",
-            Finding::Mismatch => "mismatch",
-            Finding::Unavailable => "unavailable",
-            Finding::Skipped => "not asked",
-        };
-        let reason = if step.reason.is_empty() {
-            String::new()
-        } else {
-            format!(": {}", step.reason)
-        };
-        let label = if index == 0 { "rules asked" } else { "" };
-        facts.add(
-            label,
-            &format!("{} ({}) {finding}{reason}", step.rule, step.kind),
-        );
-    }
+    explanation::add(&item.explanation, &mut facts);
     facts.add("unsignable", &item.unsignable.clone().unwrap_or_default());
     certificate_facts(item, &mut facts);
     facts.text()
@@ -484,7 +457,7 @@ fn accepted(reply: Reply) -> Result<Reply> {
 
 const PAGE: usize = 1000;
 /// States from which nothing follows.
-const OVER: [&str; 3] = ["issued", "denied", "failed"];
+const OVER: [&str; 4] = ["issued", "denied", "failed", "undecided"];
 
 #[cfg(test)]
 mod tests {
