@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result};
 use countersign_authority::{Authority, Signer};
 use countersign_policy::Policy;
+use countersign_server::access::Access;
 use countersign_server::metrics::ReloadMetrics;
 use countersign_server::{Identity, RequestLimits, puppet::PuppetDoor};
 use serde_json::Value;
@@ -30,6 +31,7 @@ pub(crate) struct Live {
     pub(crate) started: Config,
     pub(crate) authority: Authority,
     pub(crate) puppet: PuppetDoor,
+    pub(crate) access: Access,
     pub(crate) limits: RequestLimits,
     pub(crate) puppet_identity: Identity,
     pub(crate) kubernetes_identity: Option<Identity>,
@@ -88,6 +90,7 @@ impl Live {
         self.authority
             .set_executables(serve::executables(&settings, self.files_before));
         self.puppet.set_renewals(serve::renewals(&settings));
+        self.access.set(settings.access());
         self.limits.set_rates(serve::request_rates(&settings));
         self.collection
             .send_replace(settings.config.gc.collection());
@@ -221,7 +224,8 @@ fn changes_at_run_time(key: &str) -> bool {
 }
 
 /// What [`Live::reload`] puts in force. A key that is not here waits for the next start and is named.
-const AT_RUN_TIME: [&str; 17] = [
+const AT_RUN_TIME: [&str; 18] = [
+    "access",
     "gc",
     "hostnames",
     "limits.csr_per_minute_per_certname",

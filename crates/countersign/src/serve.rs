@@ -12,6 +12,7 @@ use countersign_authority::{
     SystemClock, Telemetry,
 };
 use countersign_keys::SystemEntropy;
+use countersign_server::access::Access;
 use countersign_server::metrics::{
     EngineMetrics, Registry, ReloadMetrics, StateMetrics, TrafficMetrics,
 };
@@ -111,8 +112,10 @@ impl Service {
 
         let puppet_identity = first_start::puppet_credentials(&authority, &settings).await?;
         let limits = RequestLimits::new(request_rates(&settings));
+        let access = Access::new(settings.access());
         let place = Place {
             authority: &authority,
+            access: &access,
             limits: &limits,
             connections,
             per_source: Some(settings.config.limits.connections_per_source).filter(|n| *n > 0),
@@ -156,6 +159,7 @@ impl Service {
             started: settings.config.clone(),
             authority: authority.clone(),
             puppet: door,
+            access,
             limits,
             puppet_identity,
             kubernetes_identity,

@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use countersign_authority::{IssuerId, Serials};
 use countersign_keys::KeySpec;
 use countersign_pki::AltName;
+use countersign_server::access::Entry;
 
 use crate::cli::ServeArgs;
 use crate::config::{
@@ -96,6 +97,14 @@ impl Settings {
             issuers,
             remarks,
         })
+    }
+}
+
+impl Settings {
+    /// Who has which role.
+    pub(crate) fn access(&self) -> Vec<Entry> {
+        let sections = self.config.access.iter();
+        sections.map(|section| section.entry.clone()).collect()
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Every key stands in `docs/configuration.md`; a test compares the two.
 
+mod access;
 mod ca_conf;
 mod gc;
 mod hocon;
@@ -24,6 +25,7 @@ use countersign_keys::KeySpec;
 use serde::de::{Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+pub(crate) use access::AccessSection;
 pub(crate) use gc::{Collection, GcSection};
 pub(crate) use nearest::nearest;
 pub(crate) use puppet_server::Remarks;
@@ -45,6 +47,7 @@ pub(crate) struct Config {
     pub(crate) signers: Vec<SignerSection>,
     pub(crate) puppet: PuppetSection,
     pub(crate) kubernetes: KubernetesSection,
+    pub(crate) access: Vec<AccessSection>,
     pub(crate) gc: GcSection,
     pub(crate) limits: LimitsSection,
     /// The file that it was read from.
@@ -65,6 +68,7 @@ impl Default for Config {
             signers: Vec::new(),
             puppet: PuppetSection::default(),
             kubernetes: KubernetesSection::default(),
+            access: Vec::new(),
             gc: GcSection::default(),
             limits: LimitsSection::default(),
             file: None,

@@ -1,11 +1,12 @@
 //! The native interface: every door's requests and every issuer's certificates, as JSON.
 //!
-//! It is served beside the Puppet door and trusts the same administrators' certificates. Lists are
-//! `{"items": [...], "cursor": "..."}`, times RFC 3339, errors `{"error": {"code", "message"}}`. Attributes of requests,
+//! It is served beside the Puppet door, whose administrators it knows, and beside the Kubernetes door, whose users it
+//! knows; which role each call needs stands in the table of calls. Lists are `{"items": [...], "cursor": "..."}`, times RFC 3339, errors `{"error": {"code", "message"}}`. Attributes of requests,
 //! which may hold secrets, are in no object; only the complete message of a single request has them. `openapi.json`
 //! describes all of it, and is served to anybody.
 
 mod administrators;
+mod admission;
 mod certificates;
 mod cursor;
 mod faults;
@@ -17,22 +18,20 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{FromRequestParts, Request, State};
-use axum::middleware::{self, Next};
+use axum::handler::Handler;
+use axum::middleware;
 use axum::response::Response;
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodFilter, MethodRouter, get, on};
 use countersign_authority::{Authority, IssuerId};
-use countersign_policy::{Requester, SignerName};
-use http::request::Parts;
-use http::{HeaderValue, StatusCode, header};
+use countersign_policy::SignerName;
+use http::{HeaderValue, Method, StatusCode, header};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tracing::{error, info};
+use tracing::error;
 
-use crate::body;
-use crate::peer::Peer;
-use crate::puppet::Caller;
+use crate::access::{Access, Names, Needs};
 
+use admission::{Administrator, Granted};
 use faults::Refusal;
 
 /// The native interface of an authority. Cheap to clone.
@@ -41,139 +40,145 @@ pub struct EnrolDoor {
     shared: Arc<Shared>,
 }
 
+#[derive(Clone)]
 struct Shared {
     authority: Authority,
-    /// Whose administrators may call.
+    /// Whose certificates are identities.
     issuer: IssuerId,
-    /// The signer of their certificates, if they may make further ones.
+    callers: Callers,
+    access: Access,
+    /// The signer of administrators' certificates, if administrators may make further ones.
     administrators: Option<SignerName>,
 }
 
+/// What a client certificate says about its holder.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Callers {
+    /// A certname, as at the Puppet door.
+    Certnames,
+    /// A user and its groups, as at the Kubernetes door.
+    Users,
+}
+
 impl EnrolDoor {
-    /// The interface to `authority` for the administrators whose certificates `issuer` signed.
+    /// The interface to `authority` for those whose certificates `issuer` signed for certnames. Administrators' have every
+    /// role.
     pub fn new(authority: Authority, issuer: IssuerId) -> Self {
         Self {
             shared: Arc::new(Shared {
                 authority,
                 issuer,
+                callers: Callers::Certnames,
+                access: Access::default(),
                 administrators: None,
             }),
         }
     }
 
+    /// The same for Kubernetes users, whose certificates `issuer` signed. They have the roles that `access` gives to their
+    /// groups, and no others.
+    pub fn for_users(authority: Authority, issuer: IssuerId) -> Self {
+        Self::new(authority, issuer).changed(|shared| shared.callers = Callers::Users)
+    }
+
     /// The same, where administrators may make certificates for further ones with `signer`.
     #[must_use]
     pub fn with_administrators(self, signer: SignerName) -> Self {
+        self.changed(|shared| shared.administrators = Some(signer))
+    }
+
+    /// The same, where roles are given by `access`. At first administrators' certificates alone have one.
+    #[must_use]
+    pub fn with_access(self, access: Access) -> Self {
+        self.changed(|shared| shared.access = access)
+    }
+
+    fn changed(self, change: impl FnOnce(&mut Shared)) -> Self {
+        let mut shared = Arc::unwrap_or_clone(self.shared);
+        change(&mut shared);
         Self {
-            shared: Arc::new(Shared {
-                authority: self.shared.authority.clone(),
-                issuer: self.shared.issuer.clone(),
-                administrators: Some(signer),
-            }),
+            shared: Arc::new(shared),
         }
     }
 
     fn authority(&self) -> &Authority {
         &self.shared.authority
     }
-
-    /// Who calls, if it is an administrator at this moment.
-    fn administrator(&self, parts: &Parts) -> Result<Administrator, Refusal> {
-        let Some(peer) = parts.extensions.get::<Peer>() else {
-            error!("a request arrived without its peer");
-            return Err(Refusal::Internal {
-                what: "the connection is not known".to_owned(),
-            });
-        };
-        let caller = Caller::of(peer, self.authority(), &self.shared.issuer);
-        match caller {
-            Caller::Administrator { .. } => Ok(Administrator(caller.requester(peer))),
-            Caller::Nobody => Err(Refusal::Unauthenticated),
-            Caller::Agent { .. } | Caller::Refused => {
-                info!(%caller, method = %parts.method, "forbidden");
-                Err(Refusal::Forbidden)
-            }
-        }
-    }
 }
 
-/// The interface as a service, to be merged with the Puppet door.
+/// The interface as a service, to be merged with the door beside which it is served.
 pub fn router(door: EnrolDoor) -> Router {
-    let mut calls = Router::new();
-    for (path, call) in administrators_calls() {
-        calls = calls.route(path, call);
+    let mut router = Router::new();
+    for Row {
+        needs, path, call, ..
+    } in rows()
+    {
+        let guard = middleware::from_fn_with_state((door.clone(), needs), admission::guard);
+        router = router.route(path, call.route_layer(guard));
     }
-    let calls = calls
-        .method_not_allowed_fallback(|| async { Refusal::MethodNotAllowed })
-        .fallback(|| async { Refusal::NoSuchCall })
-        .layer(middleware::from_fn_with_state(
-            door.clone(),
-            administrators_only,
-        ));
-    // What is added after the layer is for anybody.
     let public = get(openapi::document).fallback(|| async { Refusal::MethodNotAllowed });
-    let calls = calls.route(openapi::PATH, public).with_state(door);
-    Router::new().nest(BASE, calls)
+    let router = router
+        .method_not_allowed_fallback(admission::no_such_method)
+        .fallback(admission::no_such_call)
+        .route(openapi::PATH, public)
+        .with_state(door);
+    Router::new().nest(BASE, router)
 }
 
 /// The paths of all calls, under `/enrol/v1` and with their parameters in braces: what the document has to describe.
 pub fn paths() -> Vec<&'static str> {
-    let calls = administrators_calls().map(|(path, _)| path);
-    calls.into_iter().chain([openapi::PATH]).collect()
+    let mut paths: Vec<&str> = rows().iter().map(|row| row.path).collect();
+    paths.push(openapi::PATH);
+    paths.dedup();
+    paths
 }
 
-/// The path of each call for administrators, and what answers it.
-fn administrators_calls() -> [(&'static str, MethodRouter<EnrolDoor>); 7] {
-    [
-        (
-            "/requests",
-            get(requests::list).post(administrators::create),
-        ),
-        (
-            "/requests/{door}/{name}",
-            get(requests::show).delete(requests::delete),
-        ),
-        ("/requests/{door}/{name}/approve", post(requests::approve)),
-        ("/requests/{door}/{name}/deny", post(requests::deny)),
-        ("/certificates", get(certificates::list)),
-        ("/certificates/{issuer}/{serial}", get(certificates::show)),
-        (
-            "/certificates/{issuer}/{serial}/revoke",
-            post(certificates::revoke),
-        ),
-    ]
+/// All calls but the document, which is for anybody: method, path, and the role that each needs.
+pub fn calls() -> Vec<(Method, &'static str, Needs)> {
+    let rows = rows().into_iter();
+    rows.map(|row| (row.method, row.path, row.needs)).collect()
 }
 
-/// Who acts, as the engine records it. Present on every call that was let through.
-#[derive(Clone)]
-struct Administrator(Requester);
+/// One call. Nothing is served that has no row.
+struct Row {
+    method: Method,
+    path: &'static str,
+    needs: Needs,
+    call: MethodRouter<EnrolDoor>,
+}
 
-impl<S: Sync> FromRequestParts<S> for Administrator {
-    type Rejection = Refusal;
-
-    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Refusal> {
-        parts
-            .extensions
-            .get::<Self>()
-            .cloned()
-            .ok_or(Refusal::Unauthenticated)
+fn row<H, T>(method: Method, path: &'static str, needs: Needs, handler: H) -> Row
+where
+    H: Handler<T, EnrolDoor>,
+    T: 'static,
+{
+    let filter = MethodFilter::try_from(method.clone());
+    let filter = filter.expect("the rows have methods that routes can have");
+    Row {
+        method,
+        path,
+        needs,
+        call: on(filter, handler),
     }
 }
 
-/// Everything but the document is for administrators; what others may learn is whether they are one.
-async fn administrators_only(
-    State(door): State<EnrolDoor>,
-    request: Request,
-    next: Next,
-) -> Result<Response, Refusal> {
-    let (mut parts, body) = request.into_parts();
-    door.administrator(&parts)?;
-    let body = body::read(body, MAX_BODY).await?;
-    // Who sends the body long after the head is judged as what it is when it acts.
-    let administrator = door.administrator(&parts)?;
-    parts.extensions.insert(administrator);
-    let request = Request::from_parts(parts, Body::from(body));
-    Ok(next.run(request).await)
+/// The calls, those of one path together. A path names certnames as `{name}` or `{certname}`, and the door at which they
+/// are names as `{door}`.
+#[rustfmt::skip]
+fn rows() -> Vec<Row> {
+    use Needs::{Admin, Read, Sign};
+    use Names::{InPath, Within};
+    vec![
+        row(GET, "/requests", Read, requests::list),
+        row(POST, "/requests", Admin, administrators::create),
+        row(GET, "/requests/{door}/{name}", Read, requests::show),
+        row(DELETE, "/requests/{door}/{name}", Sign(InPath), requests::delete),
+        row(POST, "/requests/{door}/{name}/approve", Sign(InPath), requests::approve),
+        row(POST, "/requests/{door}/{name}/deny", Sign(InPath), requests::deny),
+        row(GET, "/certificates", Read, certificates::list),
+        row(GET, "/certificates/{issuer}/{serial}", Read, certificates::show),
+        row(POST, "/certificates/{issuer}/{serial}/revoke", Sign(Within), certificates::revoke),
+    ]
 }
 
 fn json(status: StatusCode, value: &impl Serialize) -> Response {
@@ -210,4 +215,6 @@ fn optional_body<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Refusa
 }
 
 const BASE: &str = "/enrol/v1";
-const MAX_BODY: usize = 16 * 1024;
+const GET: Method = Method::GET;
+const POST: Method = Method::POST;
+const DELETE: Method = Method::DELETE;
