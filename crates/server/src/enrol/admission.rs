@@ -3,6 +3,7 @@
 //! A refusal tells which role that is. It comes before anything is looked up, so it tells nothing else.
 
 use axum::body::Body;
+use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{FromRequestParts, RawPathParams, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -50,12 +51,13 @@ impl<S: Sync> FromRequestParts<S> for Granted {
 /// Stands before every call of the table.
 pub(super) async fn guard(
     State((door, needs)): State<(EnrolDoor, Needs)>,
-    params: RawPathParams,
+    params: Result<RawPathParams, RawPathParamsRejection>,
     request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
     let (mut parts, body) = request.into_parts();
-    let named = named(&params);
+    // Where the path cannot be read it names nobody, and what answers the call says so.
+    let named = params.as_ref().ok().and_then(named);
     door.admit(&parts, needs, named)?;
     let body = body::read(body, MAX_BODY).await?;
     // Who sends the body long after the head is judged as what it is when it acts.

@@ -13,15 +13,14 @@ mod faults;
 mod item;
 mod openapi;
 mod requests;
+mod route;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::handler::Handler;
-use axum::middleware;
 use axum::response::Response;
-use axum::routing::{MethodFilter, MethodRouter, get, on};
+use axum::routing::get;
 use countersign_authority::{Authority, IssuerId};
 use countersign_policy::SignerName;
 use http::{HeaderValue, Method, StatusCode, header};
@@ -29,10 +28,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tracing::error;
 
-use crate::access::{Access, Names, Needs};
+use crate::access::Names::{InPath, Within};
+use crate::access::Needs::{Admin, Read, Sign};
+use crate::access::{Access, Needs};
 
 use admission::{Administrator, Granted};
 use faults::Refusal;
+use route::Route;
 
 /// The native interface of an authority. Cheap to clone.
 #[derive(Clone)]
@@ -108,76 +110,51 @@ impl EnrolDoor {
 
 /// The interface as a service, to be merged with the door beside which it is served.
 pub fn router(door: EnrolDoor) -> Router {
-    let mut router = Router::new();
-    for Row {
-        needs, path, call, ..
-    } in rows()
-    {
-        let guard = middleware::from_fn_with_state((door.clone(), needs), admission::guard);
-        router = router.route(path, call.route_layer(guard));
+    let mut calls = Router::new();
+    for route in routes() {
+        calls = calls.route(route.path, route.guarded(&door));
     }
     let public = get(openapi::document).fallback(|| async { Refusal::MethodNotAllowed });
-    let router = router
+    let calls = calls
         .method_not_allowed_fallback(admission::no_such_method)
         .fallback(admission::no_such_call)
         .route(openapi::PATH, public)
         .with_state(door);
-    Router::new().nest(BASE, router)
+    Router::new().nest(BASE, calls)
 }
 
 /// The paths of all calls, under `/enrol/v1` and with their parameters in braces: what the document has to describe.
 pub fn paths() -> Vec<&'static str> {
-    let mut paths: Vec<&str> = rows().iter().map(|row| row.path).collect();
-    paths.push(openapi::PATH);
-    paths.dedup();
-    paths
+    let guarded = routes().into_iter().map(|route| route.path);
+    guarded.chain([openapi::PATH]).collect()
 }
 
-/// All calls but the document, which is for anybody: method, path, and the role that each needs.
+/// Method, path and needs of all calls but the document, which is for anybody.
 pub fn calls() -> Vec<(Method, &'static str, Needs)> {
-    let rows = rows().into_iter();
-    rows.map(|row| (row.method, row.path, row.needs)).collect()
+    let routes = routes().into_iter();
+    let calls = routes.flat_map(|Route { path, calls }| {
+        calls
+            .into_iter()
+            .map(move |call| (call.method, path, call.needs))
+    });
+    calls.collect()
 }
 
-/// One call. Nothing is served that has no row.
-struct Row {
-    method: Method,
-    path: &'static str,
-    needs: Needs,
-    call: MethodRouter<EnrolDoor>,
-}
-
-fn row<H, T>(method: Method, path: &'static str, needs: Needs, handler: H) -> Row
-where
-    H: Handler<T, EnrolDoor>,
-    T: 'static,
-{
-    let filter = MethodFilter::try_from(method.clone());
-    let filter = filter.expect("the rows have methods that routes can have");
-    Row {
-        method,
-        path,
-        needs,
-        call: on(filter, handler),
-    }
-}
-
-/// The calls, those of one path together. A path names certnames as `{name}` or `{certname}`, and the door at which they
-/// are names as `{door}`.
-#[rustfmt::skip]
-fn rows() -> Vec<Row> {
-    use Needs::{Admin, Read, Sign};
-    use Names::{InPath, Within};
+/// The calls, and which role each needs. Nothing else is served but the document.
+fn routes() -> Vec<Route> {
     vec![
-        row(GET, "/requests", Read, requests::list),
-        row(POST, "/requests", Admin, administrators::create),
-        row(GET, "/requests/{door}/{name}", Read, requests::show),
-        row(DELETE, "/requests/{door}/{name}", Sign(InPath), requests::delete),
-        row(POST, "/requests/{door}/{name}/approve", Sign(InPath), requests::approve),
-        row(POST, "/requests/{door}/{name}/deny", Sign(InPath), requests::deny),
-        row(GET, "/certificates", Read, certificates::list),
-        row(GET, "/certificates/{issuer}/{serial}", Read, certificates::show),
-        row(POST, "/certificates/{issuer}/{serial}/revoke", Sign(Within), certificates::revoke),
+        Route::at("/requests")
+            .get(Read, requests::list)
+            .post(Admin, administrators::create),
+        Route::at("/requests/{door}/{name}")
+            .get(Read, requests::show)
+            .delete(Sign(InPath), requests::delete),
+        Route::at("/requests/{door}/{name}/approve").post(Sign(InPath), requests::approve),
+        Route::at("/requests/{door}/{name}/deny").post(Sign(InPath), requests::deny),
+        Route::at("/certificates").get(Read, certificates::list),
+        Route::at("/certificates/{issuer}/{serial}").get(Read, certificates::show),
+        Route::at("/certificates/{issuer}/{serial}/revoke")
+            .post(Sign(Within), certificates::revoke),
     ]
 }
 
@@ -215,6 +192,3 @@ fn optional_body<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Refusa
 }
 
 const BASE: &str = "/enrol/v1";
-const GET: Method = Method::GET;
-const POST: Method = Method::POST;
-const DELETE: Method = Method::DELETE;
