@@ -97,7 +97,7 @@ impl FromStr for RoleWord {
     fn from_str(text: &str) -> Result<Self, AccessFault> {
         let found = Role::ALL.into_iter().find(|role| role.word() == text);
         found.map(Self).ok_or_else(|| AccessFault::Role {
-            nearest: nearest(text, Role::ALL.map(Role::word).into_iter()),
+            nearest: nearest(text, Role::ALL.map(Role::word)),
             text: text.to_owned(),
         })
     }

@@ -321,6 +321,24 @@ fn filled(pattern: &str, values: &str) -> String {
     segments.collect::<Vec<_>>().join("/")
 }
 
+#[test]
+fn the_document_names_the_role_of_every_call() {
+    let document = include_str!("../../../../docs/http-api.md");
+    for (method, path, needs) in enrol::calls() {
+        let role = match needs {
+            Needs::Any => unreachable!("{method} {path} needs one role or another"),
+            Needs::Read => "`read`",
+            Needs::MintOrRead => "`mint` or `read`",
+            Needs::Mint(_) => "`mint`",
+            Needs::Sign(_) => "`sign`",
+            Needs::Admin => "`admin`",
+        };
+        let row = format!("| {method} `{path}` | {role} |");
+        let found = document.lines().any(|line| line.starts_with(&row));
+        assert!(found, "no line of docs/http-api.md begins with {row}");
+    }
+}
+
 /// Who may not see or touch something gets the same answer whether it exists or not.
 #[tokio::test]
 async fn refusals_do_not_tell_what_exists() {
