@@ -131,8 +131,8 @@ impl EnrolDoor {
         }
     }
 
-    /// Who calls, unless it shows nothing; a certificate that does not count is somebody without a role where the
-    /// handshake told so already.
+    /// Who calls, and what it may do. `None`: nobody who could be told apart. Beside the Puppet door a certificate that does
+    /// not count is somebody without a role, beside the Kubernetes door nobody, as at the doors themselves.
     fn sender(&self, peer: &Peer) -> Option<(Requester, Grant)> {
         let (authority, issuer) = (self.authority(), &self.shared.issuer);
         let access = &self.shared.access;
