@@ -10,6 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use countersign_authority::{Authority, Signer};
 use countersign_policy::Policy;
+use countersign_server::access::Access;
 use countersign_server::enrol::PolicyState;
 use countersign_server::metrics::{PolicyMetrics, ReloadMetrics};
 use countersign_server::{Identity, RequestLimits, puppet::PuppetDoor};
@@ -34,6 +35,7 @@ pub(crate) struct Live {
     pub(crate) started: Config,
     pub(crate) authority: Authority,
     pub(crate) puppet: PuppetDoor,
+    pub(crate) access: Access,
     pub(crate) limits: RequestLimits,
     pub(crate) puppet_identity: Identity,
     pub(crate) kubernetes_identity: Option<Identity>,
@@ -107,6 +109,7 @@ impl Live {
         self.authority
             .set_executables(serve::executables(&settings, self.files_before));
         self.puppet.set_renewals(serve::renewals(&settings));
+        self.access.set(settings.access());
         self.limits.set_rates(serve::request_rates(&settings));
         self.collection
             .send_replace(settings.config.gc.collection());
@@ -306,7 +309,8 @@ fn changes_at_run_time(key: &str) -> bool {
 }
 
 /// What [`Live::reload`] puts in force. A key that is not here waits for the next start and is named.
-const AT_RUN_TIME: [&str; 19] = [
+const AT_RUN_TIME: [&str; 20] = [
+    "access",
     "gc",
     "hostnames",
     "limits.csr_per_minute_per_certname",

@@ -14,6 +14,7 @@ use countersign_authority::{
 };
 use countersign_keys::SystemEntropy;
 use countersign_policy::Policy;
+use countersign_server::access::Access;
 use countersign_server::enrol::PolicyState;
 use countersign_server::metrics::{
     EngineMetrics, PolicyMetrics, Registry, ReloadMetrics, StateMetrics, TrafficMetrics,
@@ -128,8 +129,10 @@ impl Service {
 
         let puppet_identity = first_start::puppet_credentials(&authority, &settings).await?;
         let limits = RequestLimits::new(request_rates(&settings));
+        let access = Access::new(settings.access());
         let place = Place {
             authority: &authority,
+            access: &access,
             limits: &limits,
             connections,
             per_source: Some(settings.config.limits.connections_per_source).filter(|n| *n > 0),
@@ -174,6 +177,7 @@ impl Service {
             started: settings.config.clone(),
             authority: authority.clone(),
             puppet: door,
+            access,
             limits,
             puppet_identity,
             kubernetes_identity,

@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use countersign_authority::{IssuerId, Serials};
 use countersign_keys::KeySpec;
 use countersign_pki::AltName;
+use countersign_server::access::Entry;
 
 use crate::cli::ServeArgs;
 use crate::config::{
@@ -110,6 +111,12 @@ impl Settings {
             std::path::absolute(&path).unwrap_or(path)
         };
         self.config.policies.iter().map(from_base).collect()
+    }
+
+    /// Who has which role.
+    pub(crate) fn access(&self) -> Vec<Entry> {
+        let sections = self.config.access.iter();
+        sections.map(|section| section.entry.clone()).collect()
     }
 }
 

@@ -6,8 +6,9 @@ use anyhow::{Context as _, Result, bail, ensure};
 use countersign_authority::profile::{Authorization, NameKinds, OtherNames, PuppetSettings, Usage};
 use countersign_authority::{IssuerId, OnWaiting, Profile, Signer};
 use countersign_policy::{Apex, Policy, Rule, RuleKind, SignerName};
+use countersign_server::access::{Holder, Role};
 
-use crate::config::{Autosign, Config, NameKind, SignerSection, nearest};
+use crate::config::{AccessSection, Autosign, Config, NameKind, SignerSection, nearest};
 use crate::settings::ServerNames;
 
 pub(crate) const PUPPET_ISSUER: &str = "puppet";
@@ -122,12 +123,24 @@ pub(crate) fn policy(config: &Config, names: &ServerNames) -> Result<Policy> {
         .chain(RESERVED)
         .map(str::to_owned);
     let addresses = names.addresses.iter().map(ToString::to_string);
-    let reserved_names: BTreeSet<String> = own.chain(addresses).collect();
+    let holders = config.access.iter().filter_map(role_holder);
+    let reserved_names: BTreeSet<String> = own.chain(addresses).chain(holders).collect();
     Ok(Policy {
         generation: 1,
         rules,
         reserved_names,
     })
+}
+
+/// The certnames that an entry of `access` lets act: whoever had a rule sign one would have the role.
+fn role_holder(section: &AccessSection) -> Option<String> {
+    match (section.entry.role, &section.entry.holder) {
+        (Role::Read, _) | (_, Holder::Group(_)) => None,
+        (Role::Admin | Role::Sign | Role::Mint, Holder::Certname(name)) => Some(name.clone()),
+        (Role::Admin | Role::Sign | Role::Mint, Holder::Below(suffix)) => {
+            Some(suffix.as_str().to_owned())
+        }
+    }
 }
 
 fn custom(section: &SignerSection) -> Result<Signer> {

@@ -136,7 +136,9 @@ fn ask(
     reserved: Option<&str>,
 ) -> Result<Asked, Vec<Query>> {
     if let (Some(name), RuleEffect::Approve) = (reserved, rule.effect) {
-        let reason = format!("{name} is a name of the authority itself; only a person approves it");
+        let reason = format!(
+            "{name} is a name of the authority or of somebody with a role; only a person approves it"
+        );
         let checked = Checked::mismatch("reserved_name", reason);
         return Ok(answered(rule, Answer::Abstain, vec![checked]));
     }
@@ -290,14 +292,18 @@ fn reserved_name<'a>(policy: &'a Policy, request: &Request<'_>) -> Option<&'a st
     if policy.reserved_names.is_empty() {
         return None;
     }
-    let reserved = |name: &str| policy.reserved_names.get(name).map(String::as_str);
+    let listed = |name: &str| policy.reserved_names.get(name).map(String::as_str);
+    let reserved = |name: &str| {
+        let ends = name.match_indices('.').filter_map(|(at, _)| name.get(at..));
+        listed(name).or_else(|| ends.into_iter().find_map(listed))
+    };
     let is_reserved = |name: &str| reserved(&name.trim_end_matches('.').to_ascii_lowercase());
     let names = request.csr.subject().common_names().chain([request.key]);
     let alt_names = request.csr.alt_names().iter();
     names.into_iter().find_map(is_reserved).or_else(|| {
         alt_names.into_iter().find_map(|name| match name {
             AltName::Dns(name) => is_reserved(name),
-            AltName::Ip(address) => reserved(&address.to_canonical().to_string()),
+            AltName::Ip(address) => listed(&address.to_canonical().to_string()),
             AltName::Email(_) | AltName::Uri(_) | AltName::Other { .. } => None,
         })
     })

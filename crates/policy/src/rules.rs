@@ -16,7 +16,7 @@ pub struct Policy {
     /// The rules, first to last.
     pub rules: Vec<Rule>,
     /// The authority's own names and addresses (its servers', its administrators'), names in lower case:
-    /// no rule may approve them.
+    /// no rule may approve them. One that begins with a dot stands for all names that end so.
     pub reserved_names: BTreeSet<String>,
 }
 

@@ -4,6 +4,7 @@
 //! [`Peer`], to a door. Doors turn wire formats into calls of the engine and its answers back into
 //! wire formats. They decide nothing and open no store.
 
+pub mod access;
 pub mod enrol;
 pub mod kubernetes;
 pub mod metrics;

@@ -445,7 +445,9 @@ fn accepted(reply: Reply) -> Result<Reply> {
         .as_ref()
         .and_then(|value| value.pointer("/error/message")?.as_str());
     let remedy = match reply.status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => "; use an administrator's certificate",
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            "; use an administrator's certificate, or one that has a role"
+        }
         StatusCode::SERVICE_UNAVAILABLE => "; try again",
         _ => "",
     };

@@ -2,6 +2,7 @@
 //!
 //! Every key stands in `docs/configuration.md`; a test compares the two.
 
+mod access;
 mod ca_conf;
 mod gc;
 mod hocon;
@@ -22,6 +23,7 @@ use countersign_keys::KeySpec;
 use serde::de::{Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+pub(crate) use access::AccessSection;
 pub(crate) use countersign_policy::{Span, nearest};
 pub(crate) use gc::{Collection, GcSection};
 pub(crate) use puppet_server::Remarks;
@@ -44,6 +46,7 @@ pub(crate) struct Config {
     pub(crate) webhooks: WebhooksSection,
     pub(crate) puppet: PuppetSection,
     pub(crate) kubernetes: KubernetesSection,
+    pub(crate) access: Vec<AccessSection>,
     pub(crate) gc: GcSection,
     pub(crate) limits: LimitsSection,
     /// The file that it was read from.
@@ -66,6 +69,7 @@ impl Default for Config {
             webhooks: WebhooksSection::default(),
             puppet: PuppetSection::default(),
             kubernetes: KubernetesSection::default(),
+            access: Vec::new(),
             gc: GcSection::default(),
             limits: LimitsSection::default(),
             file: None,

@@ -131,7 +131,7 @@ impl Remarks {
         if let Some((line, who)) = &ca.legacy_access {
             self.warnings.push(format!(
                 "{shown}, line {line}: certificate-status admits {who} without an administrator's certificate; here it \
-                 admits nobody: give who needs it a certificate with pp_cli_auth, and remove the section"
+                 admits nobody: give who needs it a role in access or a certificate with pp_cli_auth, and remove the section"
             ));
         }
     }

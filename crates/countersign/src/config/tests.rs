@@ -35,6 +35,10 @@ puppet: {autosign: true, ca_ttl: 1y, allow_subject_alt_names: true, allow_author
          public_csr: true, infra_crl: true, infra_inventory: /srv/infra.txt, puppet_conf: /etc/puppet/puppet.conf, ca_conf: /etc/puppet/ca.conf,
          autosign_executable: {timeout: 5s, concurrency: 2, environment: {CMDB_TOKEN: hush}}}
 kubernetes: {listen: off}
+access:
+  - {certname: ops01.example.com, role: admin}
+  - {suffix: .ops.example.com, role: sign, suffixes: [.lab.example.com]}
+  - {group: auditors, role: read}
 gc:
   interval: 10m
   puppet: {pending: 90d, denied: off}
@@ -110,6 +114,10 @@ fn unknown_keys_are_named_with_line_and_nearest_key() {
         (
             "log: {colour: red}\n",
             r#"c.yaml, line 1: unknown key "colour"; known here are level, format"#,
+        ),
+        (
+            "access:\n  - role: read\n    certnam: a\n",
+            r#"c.yaml, line 3: unknown key "certnam"; did you mean "certname"?"#,
         ),
         (
             "signers:\n  - name: a.b/c\n    usage: []\n",
@@ -216,6 +224,40 @@ fn faults_name_file_line_and_key_and_say_what_belongs_there() {
         (
             "signers:\n- {usages: []}",
             "2: signers[0].name: is missing here",
+        ),
+        (
+            "access:\n- {certname: a, role: signs}",
+            "2: access[0].role: \"signs\" is no role: say admin, sign, mint or read; did you mean \"sign\"?",
+        ),
+        (
+            "access:\n- {certname: a}",
+            "2: access[0].role: is missing here",
+        ),
+        (
+            "access:\n- {certname: a, role: read}\n- {role: read}",
+            "3: access[1]: the entry names nobody: give it one of certname, suffix and group",
+        ),
+        (
+            "access: [{certname: a, group: b, role: read}]",
+            "1: access[0]: the entry names several: give it one of certname, suffix and group, and the others an entry \
+             each",
+        ),
+        (
+            "access: [{certname: A, role: read}]",
+            "1: access[0]: certname: \"A\" is no certname: write one in lower case, for example ops01.example.com",
+        ),
+        (
+            "access: [{group: '', role: read}]",
+            "1: access[0]: group: the name is empty",
+        ),
+        (
+            "access: [{suffix: '*.ops', role: read}]",
+            "1: access[0]: \"*.ops\" is no end of a certname: write a dot and lower-case labels, for example \
+             .ops.example.com",
+        ),
+        (
+            "access: [{certname: a, role: read, suffixes: [.b]}]",
+            "1: access[0]: suffixes: the role read has no limit: remove them, or give the role sign or mint",
         ),
         (
             "gc: {puppet: {pending: x}}",

@@ -9,6 +9,7 @@ use anyhow::{Error, Result, anyhow};
 use countersign_authority::{Authority, Clock as _, IssuerId, SystemClock};
 use countersign_pki::UnixTime;
 use countersign_policy::SignerName;
+use countersign_server::access::Access;
 use countersign_server::enrol::PolicyState;
 use countersign_server::metrics::{Doorway, TrafficMetrics};
 use countersign_server::{
@@ -26,6 +27,8 @@ use crate::signers;
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     pub(super) authority: &'a Authority,
+    /// Who has which role, at every door.
+    pub(super) access: &'a Access,
     /// Counted over all doors.
     pub(super) limits: &'a RequestLimits,
     /// Of each listener.
@@ -61,8 +64,10 @@ pub(super) async fn bind_puppet(
             true => puppet::RequestsShown::ToAnybody,
             false => puppet::RequestsShown::ToTheirOwn,
         })
+        .with_access(place.access.clone())
         .with_max_request(settings.config.limits.csr_bytes);
     let native = enrol::EnrolDoor::new(authority.clone(), issuer.clone())
+        .with_access(place.access.clone())
         .with_administrators(SignerName::parse(signers::PUPPET_ADMIN)?)
         .with_policy(place.policies.clone());
     let router = door
@@ -93,7 +98,11 @@ pub(super) async fn bind_kubernetes(
         authority: authority.clone(),
         issuer: issuer.clone(),
     };
-    let router = door.router_within(place.limits.clone());
+    let native = enrol::EnrolDoor::for_users(authority.clone(), issuer.clone())
+        .with_access(place.access.clone());
+    let router = door
+        .router_within(place.limits.clone())
+        .merge(enrol::router(native));
     let config = ListenerConfig {
         address,
         issuer,

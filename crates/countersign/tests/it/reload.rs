@@ -222,6 +222,73 @@ fn a_connection_stays_open_and_new_ones_see_the_new_certificate() {
 }
 
 #[test]
+fn roles_change_for_connections_that_are_open() {
+    let with = |access: &str| format!("puppet: {{autosign: true}}\naccess: [{access}]\n");
+    let mut server = Reloading::start(&with(""), &[]);
+    for name in ["ops01", "web.lab"] {
+        assert_eq!(server.put(name, &puppet_request(name)), 200);
+    }
+    let certificate = server.site.certificate("ops01").body;
+    let key = keys::p256_a().pkcs8_pem();
+    let holder = server.site.holder(&certificate, key.as_bytes());
+    let mut open = holder.connect().unwrap();
+    let mut call = |method: &str, path: &str| {
+        let answer = open.call(method, path, &[], b"").unwrap();
+        (answer.status, answer.text().to_string())
+    };
+    let (read, revoke) = (
+        "/enrol/v1/requests",
+        "/puppet-ca/v1/certificate_status/web.lab",
+    );
+    let needs = |role: &str| {
+        let message = format!("this call needs the role {role}");
+        let error = serde_json::json!({"error": {"code": "forbidden", "message": message}});
+        (403, error.to_string())
+    };
+    assert_eq!(call("GET", read), needs("read"));
+
+    let said = server.reload(&with("{certname: ops01, role: read}"));
+    assert!(!said.contains("next start"), "{said}");
+    assert_eq!(call("GET", read).0, 200);
+    let (status, text) = call("DELETE", revoke);
+    assert_eq!(status, 403);
+    assert!(
+        text.ends_with("This call needs the role sign for web.lab."),
+        "{text}"
+    );
+
+    server.reload(&with("{certname: ops01, role: sign, suffixes: [.prod]}"));
+    assert_eq!(call("DELETE", revoke).0, 403);
+    // A bad list changes nothing.
+    let said = server.reload(&with("{certname: ops01, role: sign}, {role: admin}"));
+    assert!(
+        said.contains("was not reloaded") && said.contains("access[1]"),
+        "{said}"
+    );
+    assert_eq!(call("DELETE", revoke).0, 403);
+    server.reload(&with(
+        "{certname: ops01, role: sign, suffixes: [.prod, .lab]}",
+    ));
+    assert_eq!(call("DELETE", revoke).0, 204);
+    server.reload(&with(""));
+    assert_eq!(call("GET", read), needs("read"));
+
+    // Whoever could have a rule sign such a name would have its role.
+    server.reload(&with(
+        "{certname: ops02, role: mint}, {suffix: .ops, role: sign}, {suffix: .lab, role: read}",
+    ));
+    for (name, is_signed) in [
+        ("ops02", false),
+        ("a.ops", false),
+        ("a.lab", true),
+        ("ops", true),
+    ] {
+        assert_eq!(server.put(name, &puppet_request(name)), 200);
+        assert_eq!(server.is_signed(name), is_signed, "{name}");
+    }
+}
+
+#[test]
 fn old_requests_are_forgotten_by_new_rules() {
     let mut server = Reloading::start("", &[]);
     assert_eq!(server.put("old", &puppet_request("old")), 200);

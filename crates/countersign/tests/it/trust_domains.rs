@@ -16,13 +16,16 @@ use crate::site::{JSON, REQUESTS, Site, approved, kubernetes_request, kubernetes
 #[test]
 fn trust_domains_do_not_mix() {
     let site = Site::configured(
-        "signers:\n  - name: example.com/vpn\n    usages: [digital signature, client auth]\n",
+        "signers:\n  - name: example.com/vpn\n    usages: [digital signature, client auth]\n\
+         access: [{certname: ops01, role: read}, {group: developers, role: read}]\n",
         &["--autosign", "true"],
     );
 
     // An agent of the Puppet fleet, a user of the Kubernetes door, and a client of a third signer.
     assert_eq!(site.ask("web01").status, 200);
     let agent = site.certificate("web01").body;
+    assert_eq!(site.ask("ops01").status, 200);
+    let reader = site.certificate("ops01").body;
     let user = kubernetes_certificate(&site, kubernetes_request("jane"));
     let vpn = kubernetes_certificate(
         &site,
@@ -42,6 +45,10 @@ fn trust_domains_do_not_mix() {
             Some((&*puppet_admin, &*puppet_admin_key)),
         ),
         ("a Puppet agent", Some((&*agent, &*agent_key))),
+        (
+            "who reads at the Puppet door",
+            Some((&*reader, &*agent_key)),
+        ),
         ("a client of a third signer", Some((&*vpn, &*user_key))),
     ] {
         let client = HttpsClient::new(site.kubernetes(), &site.kubernetes_ca(), pair).unwrap();
@@ -51,7 +58,27 @@ fn trust_domains_do_not_mix() {
         assert_eq!(status["reason"], "Unauthorized", "{who}");
         let health = client.call("GET", "/readyz", &[], b"").unwrap();
         assert_eq!(health.status, 200, "{who}: {}", health.text());
+        let native = client.call("GET", "/enrol/v1/requests", &[], b"").unwrap();
+        assert_eq!(native.status, 401, "{who}: {}", native.text());
     }
+    // The native interface there knows the door's own users, by the roles of their groups alone.
+    for (who, certificate, key, status) in [
+        ("a user whose group reads", &user, &user_key, 200),
+        (
+            "the administrator",
+            &kubernetes_admin,
+            &kubernetes_admin_key,
+            403,
+        ),
+    ] {
+        let pair = Some((&**certificate, &**key));
+        let client = HttpsClient::new(site.kubernetes(), &site.kubernetes_ca(), pair).unwrap();
+        let native = client.call("GET", "/enrol/v1/requests", &[], b"").unwrap();
+        assert_eq!(native.status, status, "{who}: {}", native.text());
+    }
+    let native = site.holder(&reader, &agent_key);
+    let native = native.call("GET", "/enrol/v1/requests", &[], b"").unwrap();
+    assert_eq!(native.status, 200, "{}", native.text());
     assert_eq!(
         site.kubernetes_admin()
             .call("GET", REQUESTS, &[], b"")

@@ -124,9 +124,26 @@ fn the_first_rule_that_matches_decides_and_is_named() {
 fn no_rule_approves_the_authoritys_own_names() {
     let policy = policy(
         &[("all", "example.com/agents")],
-        &["ca.example.com", "admin", "192.0.2.1", "2001:db8::1"],
+        &[
+            "ca.example.com",
+            "admin",
+            "192.0.2.1",
+            "2001:db8::1",
+            ".ops.example.com",
+        ],
     );
+    for free in ["ops.example.com", "devops.example.com", "x.ops.example.net"] {
+        let free = outcome(&policy, &csr(CsrBuilder::new(free)), free, &nobody());
+        let approved = matches!(free, Outcome::Done(Verdict::Approve(_)));
+        assert!(approved, "{free:?}");
+    }
     for (case, key, build) in [
+        ("by its end", "a.b.ops.example.com", CsrBuilder::new("x")),
+        (
+            "by the end of an alternative name",
+            "x",
+            CsrBuilder::new("x").dns("a.OPS.example.com."),
+        ),
         ("by key", "ca.example.com", CsrBuilder::new("x")),
         ("by common name", "x", CsrBuilder::new("ca.example.com")),
         (

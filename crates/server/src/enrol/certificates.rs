@@ -13,7 +13,7 @@ use tracing::info;
 use super::cursor::{Page, Paging};
 use super::faults::Refusal;
 use super::item::CertificateItem;
-use super::{Administrator, EnrolDoor, json, optional_body};
+use super::{Administrator, EnrolDoor, Granted, json, optional_body};
 
 /// The parameters of the list.
 #[derive(Debug, Default, Deserialize)]
@@ -111,6 +111,7 @@ pub(super) async fn revoke(
     State(door): State<EnrolDoor>,
     Path((issuer, serial)): Path<(String, String)>,
     Administrator(actor): Administrator,
+    Granted(grant): Granted,
     body: Bytes,
 ) -> Result<Response, Refusal> {
     let Revoking { reason } = optional_body(&body)?;
@@ -118,6 +119,7 @@ pub(super) async fn revoke(
         parse_reason(&name)
     })?;
     let (issuer, serial) = (door.issuer(&issuer)?, parse_serial(&serial)?);
+    door.judge_revocation(&grant, &issuer, &serial).await?;
     let count = door
         .authority()
         .revoke_serial(&issuer, &serial, reason, &actor)
@@ -140,7 +142,11 @@ impl EnrolDoor {
         })
     }
 
-    async fn entry(&self, issuer: &IssuerId, serial: &Serial) -> Result<LedgerEntry, Refusal> {
+    pub(super) async fn entry(
+        &self,
+        issuer: &IssuerId,
+        serial: &Serial,
+    ) -> Result<LedgerEntry, Refusal> {
         let found = self.authority().certificate(issuer, serial).await?;
         found.ok_or_else(|| Refusal::NotFound {
             what: format!("issuer {issuer} has no certificate with serial {serial}"),

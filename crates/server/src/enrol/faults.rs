@@ -8,15 +8,18 @@ use http::{HeaderValue, StatusCode};
 use serde_json::json;
 use tracing::{error, warn};
 
+use crate::access::Needed;
 use crate::body::BodyFault;
 
 /// Why a call was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
-    #[error("show an administrator's client certificate")]
-    Unauthenticated,
-    #[error("this client certificate is not an administrator's")]
-    Forbidden,
+    #[error("show a client certificate: {0}")]
+    Unauthenticated(Needed),
+    #[error(transparent)]
+    Forbidden(#[from] Needed),
+    #[error("nobody may act as somebody else: leave the Impersonate headers out")]
+    Impersonation,
     #[error("there is no such call")]
     NoSuchCall,
     #[error("this call does not have that method")]
@@ -40,8 +43,8 @@ pub(super) enum Refusal {
 impl Refusal {
     fn status(&self) -> StatusCode {
         match self {
-            Self::Unauthenticated => StatusCode::UNAUTHORIZED,
-            Self::Forbidden => StatusCode::FORBIDDEN,
+            Self::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
+            Self::Forbidden(_) | Self::Impersonation => StatusCode::FORBIDDEN,
             Self::NoSuchCall | Self::NotFound { .. } => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::Body(BodyFault::TooLong { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
@@ -56,8 +59,8 @@ impl Refusal {
     /// A word for programs.
     fn code(&self) -> &'static str {
         match self {
-            Self::Unauthenticated => "unauthenticated",
-            Self::Forbidden => "forbidden",
+            Self::Unauthenticated(_) => "unauthenticated",
+            Self::Forbidden(_) | Self::Impersonation => "forbidden",
             Self::NoSuchCall | Self::NotFound { .. } => "not_found",
             Self::MethodNotAllowed => "method_not_allowed",
             Self::Body(BodyFault::TooLong { .. }) => "body_too_large",

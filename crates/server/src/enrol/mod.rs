@@ -1,11 +1,12 @@
 //! The native interface: every door's requests and every issuer's certificates, as JSON.
 //!
-//! It is served beside the Puppet door and trusts the same administrators' certificates. Lists are
-//! `{"items": [...], "cursor": "..."}`, times RFC 3339, errors `{"error": {"code", "message"}}`. Attributes of requests,
+//! It is served beside the Puppet door, whose administrators it knows, and beside the Kubernetes door, whose users it
+//! knows; which role each call needs stands in the table of calls. Lists are `{"items": [...], "cursor": "..."}`, times RFC 3339, errors `{"error": {"code", "message"}}`. Attributes of requests,
 //! which may hold secrets, are in no object; only the complete message of a single request has them. `openapi.json`
 //! describes all of it, and is served to anybody.
 
 mod administrators;
+mod admission;
 mod certificates;
 mod cursor;
 mod decisions;
@@ -15,29 +16,29 @@ mod openapi;
 mod policy;
 mod rejections;
 mod requests;
+mod route;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{FromRequestParts, Request, State};
-use axum::middleware::{self, Next};
 use axum::response::Response;
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::get;
 use countersign_authority::{Authority, IssuerId};
-use countersign_policy::{Requester, SignerName};
-use http::request::Parts;
-use http::{HeaderValue, StatusCode, header};
+use countersign_policy::SignerName;
+use http::{HeaderValue, Method, StatusCode, header};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tracing::{error, info};
+use tracing::error;
 
-use crate::body;
-use crate::peer::Peer;
-use crate::puppet::Caller;
+use crate::access::Names::{InPath, Within};
+use crate::access::Needs::{Admin, Read, Sign};
+use crate::access::{Access, Needs};
 
+use admission::{Administrator, Granted};
 use faults::Refusal;
 pub use policy::PolicyState;
+use route::Route;
 
 /// The native interface of an authority. Cheap to clone.
 #[derive(Clone)]
@@ -45,53 +46,74 @@ pub struct EnrolDoor {
     shared: Arc<Shared>,
 }
 
+#[derive(Clone)]
 struct Shared {
     authority: Authority,
-    /// Whose administrators may call.
+    /// Whose certificates are identities.
     issuer: IssuerId,
-    /// The signer of their certificates, if they may make further ones.
+    callers: Callers,
+    access: Access,
+    /// The signer of administrators' certificates, if administrators may make further ones.
     administrators: Option<SignerName>,
     /// Which rules are in force.
     policy: PolicyState,
 }
 
+/// What a client certificate says about its holder.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Callers {
+    /// A certname, as at the Puppet door.
+    Certnames,
+    /// A user and its groups, as at the Kubernetes door.
+    Users,
+}
+
 impl EnrolDoor {
-    /// The interface to `authority` for the administrators whose certificates `issuer` signed.
+    /// The interface to `authority` for those whose certificates `issuer` signed for certnames. Administrators' have every
+    /// role.
     pub fn new(authority: Authority, issuer: IssuerId) -> Self {
         Self {
             shared: Arc::new(Shared {
                 authority,
                 issuer,
+                callers: Callers::Certnames,
+                access: Access::default(),
                 administrators: None,
                 policy: PolicyState::default(),
             }),
         }
     }
 
+    /// The same for Kubernetes users, whose certificates `issuer` signed. They have the roles that `access` gives to their
+    /// groups, and no others.
+    pub fn for_users(authority: Authority, issuer: IssuerId) -> Self {
+        Self::new(authority, issuer).changed(|shared| shared.callers = Callers::Users)
+    }
+
     /// The same, where administrators may make certificates for further ones with `signer`.
     #[must_use]
     pub fn with_administrators(self, signer: SignerName) -> Self {
+        self.changed(|shared| shared.administrators = Some(signer))
+    }
+
+    /// The same, where roles are given by `access`. At first administrators' certificates alone have one.
+    #[must_use]
+    pub fn with_access(self, access: Access) -> Self {
+        self.changed(|shared| shared.access = access)
+    }
+
+    fn changed(self, change: impl FnOnce(&mut Shared)) -> Self {
+        let mut shared = Arc::unwrap_or_clone(self.shared);
+        change(&mut shared);
         Self {
-            shared: Arc::new(Shared {
-                authority: self.shared.authority.clone(),
-                issuer: self.shared.issuer.clone(),
-                administrators: Some(signer),
-                policy: self.shared.policy.clone(),
-            }),
+            shared: Arc::new(shared),
         }
     }
 
     /// The same, where somebody says which rules are in force.
     #[must_use]
     pub fn with_policy(self, policy: PolicyState) -> Self {
-        Self {
-            shared: Arc::new(Shared {
-                authority: self.shared.authority.clone(),
-                issuer: self.shared.issuer.clone(),
-                administrators: self.shared.administrators.clone(),
-                policy,
-            }),
-        }
+        self.changed(|shared| shared.policy = policy)
     }
 
     fn policy(&self) -> &PolicyState {
@@ -101,108 +123,60 @@ impl EnrolDoor {
     fn authority(&self) -> &Authority {
         &self.shared.authority
     }
-
-    /// Who calls, if it is an administrator at this moment.
-    fn administrator(&self, parts: &Parts) -> Result<Administrator, Refusal> {
-        let Some(peer) = parts.extensions.get::<Peer>() else {
-            error!("a request arrived without its peer");
-            return Err(Refusal::Internal {
-                what: "the connection is not known".to_owned(),
-            });
-        };
-        let caller = Caller::of(peer, self.authority(), &self.shared.issuer);
-        match caller {
-            Caller::Administrator { .. } => Ok(Administrator(caller.requester(peer))),
-            Caller::Nobody => Err(Refusal::Unauthenticated),
-            Caller::Agent { .. } | Caller::Refused => {
-                info!(%caller, method = %parts.method, "forbidden");
-                Err(Refusal::Forbidden)
-            }
-        }
-    }
 }
 
-/// The interface as a service, to be merged with the Puppet door.
+/// The interface as a service, to be merged with the door beside which it is served.
 pub fn router(door: EnrolDoor) -> Router {
     let mut calls = Router::new();
-    for (path, call) in administrators_calls() {
-        calls = calls.route(path, call);
+    for route in routes() {
+        calls = calls.route(route.path, route.guarded(&door));
     }
-    let calls = calls
-        .method_not_allowed_fallback(|| async { Refusal::MethodNotAllowed })
-        .fallback(|| async { Refusal::NoSuchCall })
-        .layer(middleware::from_fn_with_state(
-            door.clone(),
-            administrators_only,
-        ));
-    // What is added after the layer is for anybody.
     let public = get(openapi::document).fallback(|| async { Refusal::MethodNotAllowed });
-    let calls = calls.route(openapi::PATH, public).with_state(door);
+    let calls = calls
+        .method_not_allowed_fallback(admission::no_such_method)
+        .fallback(admission::no_such_call)
+        .route(openapi::PATH, public)
+        .with_state(door);
     Router::new().nest(BASE, calls)
 }
 
 /// The paths of all calls, under `/enrol/v1` and with their parameters in braces: what the document has to describe.
 pub fn paths() -> Vec<&'static str> {
-    let calls = administrators_calls().map(|(path, _)| path);
-    calls.into_iter().chain([openapi::PATH]).collect()
+    let guarded = routes().into_iter().map(|route| route.path);
+    guarded.chain([openapi::PATH]).collect()
 }
 
-/// The path of each call for administrators, and what answers it.
-fn administrators_calls() -> [(&'static str, MethodRouter<EnrolDoor>); 11] {
-    [
-        (
-            "/requests",
-            get(requests::list).post(administrators::create),
-        ),
-        (
-            "/requests/{door}/{name}",
-            get(requests::show).delete(requests::delete),
-        ),
-        ("/requests/{door}/{name}/approve", post(requests::approve)),
-        ("/requests/{door}/{name}/deny", post(requests::deny)),
-        ("/policy", get(policy::show)),
-        ("/policy/{generation}", get(policy::version)),
-        ("/rejections", get(rejections::list)),
-        ("/decisions", get(decisions::list)),
-        ("/certificates", get(certificates::list)),
-        ("/certificates/{issuer}/{serial}", get(certificates::show)),
-        (
-            "/certificates/{issuer}/{serial}/revoke",
-            post(certificates::revoke),
-        ),
+/// Method, path and needs of all calls but the document, which is for anybody.
+pub fn calls() -> Vec<(Method, &'static str, Needs)> {
+    let routes = routes().into_iter();
+    let calls = routes.flat_map(|Route { path, calls }| {
+        calls
+            .into_iter()
+            .map(move |call| (call.method, path, call.needs))
+    });
+    calls.collect()
+}
+
+/// The calls, and which role each needs. Nothing else is served but the document.
+fn routes() -> Vec<Route> {
+    vec![
+        Route::at("/requests")
+            .get(Read, requests::list)
+            .post(Admin, administrators::create),
+        Route::at("/requests/{door}/{name}")
+            .get(Read, requests::show)
+            .delete(Sign(InPath), requests::delete),
+        Route::at("/requests/{door}/{name}/approve").post(Sign(InPath), requests::approve),
+        Route::at("/requests/{door}/{name}/deny").post(Sign(InPath), requests::deny),
+        Route::at("/policy").get(Read, policy::show),
+        Route::at("/policy/{generation}").get(Read, policy::version),
+        Route::at("/rejections").get(Read, rejections::list),
+        Route::at("/decisions").get(Read, decisions::list),
+        Route::at("/certificates").get(Read, certificates::list),
+        Route::at("/certificates/{issuer}/{serial}").get(Read, certificates::show),
+        Route::at("/certificates/{issuer}/{serial}/revoke")
+            .post(Sign(Within), certificates::revoke),
     ]
-}
-
-/// Who acts, as the engine records it. Present on every call that was let through.
-#[derive(Clone)]
-struct Administrator(Requester);
-
-impl<S: Sync> FromRequestParts<S> for Administrator {
-    type Rejection = Refusal;
-
-    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Refusal> {
-        parts
-            .extensions
-            .get::<Self>()
-            .cloned()
-            .ok_or(Refusal::Unauthenticated)
-    }
-}
-
-/// Everything but the document is for administrators; what others may learn is whether they are one.
-async fn administrators_only(
-    State(door): State<EnrolDoor>,
-    request: Request,
-    next: Next,
-) -> Result<Response, Refusal> {
-    let (mut parts, body) = request.into_parts();
-    door.administrator(&parts)?;
-    let body = body::read(body, MAX_BODY).await?;
-    // Who sends the body long after the head is judged as what it is when it acts.
-    let administrator = door.administrator(&parts)?;
-    parts.extensions.insert(administrator);
-    let request = Request::from_parts(parts, Body::from(body));
-    Ok(next.run(request).await)
 }
 
 fn json(status: StatusCode, value: &impl Serialize) -> Response {
@@ -239,4 +213,3 @@ fn optional_body<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Refusa
 }
 
 const BASE: &str = "/enrol/v1";
-const MAX_BODY: usize = 16 * 1024;

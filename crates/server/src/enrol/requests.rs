@@ -15,7 +15,7 @@ use tracing::{error, info};
 use super::cursor::{Page, Paging};
 use super::faults::Refusal;
 use super::item::RequestItem;
-use super::{Administrator, EnrolDoor, json, optional_body};
+use super::{Administrator, EnrolDoor, Granted, json, optional_body};
 
 /// The parameters of the list.
 #[derive(Debug, Default, Deserialize)]
@@ -114,6 +114,7 @@ pub(super) async fn approve(
     State(door): State<EnrolDoor>,
     Path((at, name)): Path<(String, String)>,
     administrator: Administrator,
+    Granted(grant): Granted,
     body: Bytes,
 ) -> Result<Response, Refusal> {
     let Approving {
@@ -140,6 +141,7 @@ pub(super) async fn approve(
         OnUnsignable::Refuse
     };
     let act = Act {
+        expected: door.judge_approval(&grant, &record)?,
         lifetime: lifetime_seconds,
         on_unsignable,
         ..act(at, name, administrator, reason)?

@@ -21,7 +21,7 @@ use crate::peer::{KnownClient, Peer, PeerIdentity};
 
 /// An authenticated sender.
 #[derive(Clone, Debug)]
-pub(super) struct User {
+pub(crate) struct User {
     info: UserInfo,
     source: IpAddr,
 }
@@ -59,7 +59,7 @@ pub(super) async fn admit(
 
 impl User {
     /// The user behind a connection, if its certificate is good for this door at this moment.
-    pub(super) fn behind(peer: &Peer, door: &KubernetesDoor) -> Option<Self> {
+    pub(crate) fn behind(peer: &Peer, door: &KubernetesDoor) -> Option<Self> {
         match peer.identity(&door.authority) {
             PeerIdentity::Anonymous | PeerIdentity::Refused => None,
             PeerIdentity::Client(client) => {
@@ -77,8 +77,13 @@ impl User {
         &self.info
     }
 
+    /// The groups that the user's certificate names.
+    pub(crate) fn groups(&self) -> Vec<&str> {
+        self.info.groups.iter().map(String::as_str).collect()
+    }
+
     /// As the engine records senders.
-    pub(super) fn requester(&self) -> Requester {
+    pub(crate) fn requester(&self) -> Requester {
         let UserInfo {
             username,
             uid,
@@ -139,8 +144,7 @@ fn user_info(client: &KnownClient, door: &KubernetesDoor) -> Option<UserInfo> {
 
 /// Nobody may act as somebody else: ignoring the headers would record the wrong sender.
 fn impersonation(headers: &HeaderMap, user: &User) -> Option<Status> {
-    let is_impersonation = |name: &&HeaderName| name.as_str().starts_with("impersonate-");
-    let header = headers.keys().find(is_impersonation)?;
+    let header = impersonating(headers)?;
     let name = headers
         .get("impersonate-user")
         .unwrap_or(headers.get(header)?);
@@ -156,6 +160,12 @@ fn impersonation(headers: &HeaderMap, user: &User) -> Option<Status> {
         subresource: "",
         reason: "",
     }))
+}
+
+/// The header by which somebody asks to act as somebody else.
+pub(crate) fn impersonating(headers: &HeaderMap) -> Option<&HeaderName> {
+    let is_impersonation = |name: &&HeaderName| name.as_str().starts_with("impersonate-");
+    headers.keys().find(is_impersonation)
 }
 
 /// The signers whose certificates are identities at this door; the last one issues only at the word of

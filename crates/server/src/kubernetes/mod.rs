@@ -25,6 +25,7 @@ use axum::routing::{MethodRouter, get, post};
 use countersign_authority::{Authority, Door, IssuerId};
 
 pub use delete::held_back;
+pub(crate) use identity::{User, impersonating};
 
 /// The door's name in the engine.
 pub const DOOR: Door = Door::named("kubernetes");

@@ -1,18 +1,62 @@
-//! Who may call what: the rules that Puppet Server ships, as a table.
+//! Who may call what: the rules that Puppet Server ships, as a table, with roles in place of its administrators.
 //!
 //! A request that no rule admits is refused, whoever sends it; HEAD is in no rule. Two rows differ from the reference:
-//! requests are shown only to administrators and to their own name, because their attributes may hold secrets, and an
-//! administrator may delete one.
+//! requests are shown only to those who read and to their own name, because their attributes may hold secrets, and
+//! whoever signs may delete one.
 
 use http::Method;
 
 use super::caller::Caller;
+use crate::access::{Access, Names, Needed, Needs};
 
-/// Whether the caller may use the method on the path (in normal form).
-pub(super) fn admits(method: &Method, path: &str, caller: &Caller<'_>) -> bool {
-    RULES.iter().any(|rule| {
-        rule.methods.contains(method) && rule.path.covers(path) && rule.who.includes(caller, path)
-    })
+/// Lets the caller use the method on the path (in normal form), or says which role was missing, if one would help.
+pub(super) fn admit(
+    method: &Method,
+    path: &str,
+    caller: &Caller<'_>,
+    access: &Access,
+) -> Result<(), Option<Needed>> {
+    let covers = |rule: &&Rule| rule.methods.contains(method) && rule.path.covers(path);
+    let mut needed = None;
+    for rule in RULES.iter().filter(covers) {
+        match rule.who {
+            // Of several rules about roles the first one counts: it says most about the path.
+            Who::Holds(_) if needed.is_some() => {}
+            Who::Holds(needs) => match caller.grant(access).demand(needs, last_segment(path)) {
+                Ok(()) => return Ok(()),
+                Err(missing) => needed = Some(missing),
+            },
+            Who::Anyone => return Ok(()),
+            Who::Certified if caller.certname().is_some() => return Ok(()),
+            Who::Named
+                if caller
+                    .certname()
+                    .is_some_and(|name| last_segment(path) == Some(name)) =>
+            {
+                return Ok(());
+            }
+            Who::Certified | Who::Named => {}
+        }
+    }
+    Err(needed)
+}
+
+/// The calls that somebody may make, by method and beginning of their path, and what they need if it is a role.
+pub fn calls() -> Vec<(Method, &'static str, Option<Needs>)> {
+    let calls = RULES.iter().flat_map(|rule| {
+        let (Pattern::Prefix(path) | Pattern::Exactly(path)) = rule.path;
+        let needs = match rule.who {
+            Who::Holds(needs) => Some(needs),
+            Who::Anyone | Who::Certified | Who::Named => None,
+        };
+        let methods = rule.methods.iter();
+        methods.map(move |method| (method.clone(), path, needs))
+    });
+    calls.collect()
+}
+
+fn last_segment(path: &str) -> Option<&str> {
+    path.rsplit('/').next()
 }
 
 struct Rule {
@@ -43,27 +87,15 @@ enum Who {
     Certified,
     /// Who holds the certificate of the name that ends the path.
     Named,
-    Administrator,
-}
-
-impl Who {
-    fn includes(self, caller: &Caller<'_>, path: &str) -> bool {
-        match self {
-            Self::Anyone => true,
-            Self::Certified => caller.certname().is_some(),
-            Self::Named => caller
-                .certname()
-                .is_some_and(|name| path.rsplit('/').next() == Some(name)),
-            Self::Administrator => caller.is_administrator(),
-        }
-    }
+    /// Who has the role.
+    Holds(Needs),
 }
 
 const fn rule(path: Pattern, methods: &'static [Method], who: Who) -> Rule {
     Rule { path, methods, who }
 }
 
-static RULES: [Rule; 15] = [
+static RULES: [Rule; 17] = [
     rule(
         Pattern::Prefix("/puppet-ca/v1/certificate/"),
         &[Method::GET],
@@ -81,8 +113,13 @@ static RULES: [Rule; 15] = [
     ),
     rule(
         Pattern::Prefix("/puppet-ca/v1/certificate_request"),
-        &[Method::GET, Method::DELETE],
-        Who::Administrator,
+        &[Method::GET],
+        Who::Holds(Needs::Read),
+    ),
+    rule(
+        Pattern::Prefix("/puppet-ca/v1/certificate_request"),
+        &[Method::DELETE],
+        Who::Holds(Needs::Sign(Names::InPath)),
     ),
     rule(
         Pattern::Prefix("/puppet-ca/v1/certificate_request/"),
@@ -101,33 +138,39 @@ static RULES: [Rule; 15] = [
     ),
     rule(
         Pattern::Prefix("/puppet-ca/v1/certificate_status"),
-        &[Method::GET, Method::PUT, Method::DELETE],
-        Who::Administrator,
+        &[Method::GET],
+        Who::Holds(Needs::Read),
+    ),
+    rule(
+        Pattern::Prefix("/puppet-ca/v1/certificate_status"),
+        &[Method::PUT, Method::DELETE],
+        Who::Holds(Needs::Sign(Names::InPath)),
     ),
     rule(
         Pattern::Prefix("/puppet-ca/v1/certificate_statuses"),
         &[Method::GET],
-        Who::Administrator,
+        Who::Holds(Needs::Read),
     ),
     rule(
         Pattern::Exactly("/puppet-ca/v1/certificate_revocation_list"),
         &[Method::PUT],
-        Who::Administrator,
+        Who::Holds(Needs::Admin),
     ),
     rule(
         Pattern::Prefix("/puppet-ca/v1/clean"),
         &[Method::PUT],
-        Who::Administrator,
+        Who::Holds(Needs::Sign(Names::Within)),
+    ),
+    // Before the rule for `sign`, which covers its path too.
+    rule(
+        Pattern::Prefix("/puppet-ca/v1/sign/all"),
+        &[Method::POST],
+        Who::Holds(Needs::Sign(Names::All)),
     ),
     rule(
         Pattern::Prefix("/puppet-ca/v1/sign"),
         &[Method::POST],
-        Who::Administrator,
-    ),
-    rule(
-        Pattern::Prefix("/puppet-ca/v1/sign/all"),
-        &[Method::POST],
-        Who::Administrator,
+        Who::Holds(Needs::Sign(Names::Within)),
     ),
     rule(
         Pattern::Prefix("/status/v1/services"),
@@ -158,7 +201,10 @@ mod tests {
     fn row(method: &Method, path: &str) -> String {
         CALLERS
             .iter()
-            .map(|c| if admits(method, path, c) { 'y' } else { '.' })
+            .map(|c| match admit(method, path, c, &Access::default()) {
+                Ok(()) => 'y',
+                Err(_) => '.',
+            })
             .collect()
     }
 

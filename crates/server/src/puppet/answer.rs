@@ -6,6 +6,7 @@ use countersign_pki::terminal_safe;
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Method, StatusCode};
 
+use crate::access::Needed;
 use crate::body::BodyFault;
 
 /// PEM, and nothing at all.
@@ -64,12 +65,18 @@ pub(super) fn unrouted() -> Response {
     )
 }
 
-pub(super) fn forbidden(path: &str, method: &Method) -> Response {
+/// The reference's sentences, and one more where a role would have helped.
+pub(super) fn forbidden(path: &str, method: &Method, needed: Option<&Needed>) -> Response {
     let path = terminal_safe(path);
     let method = method.as_str().to_ascii_lowercase();
-    let sentence = format!(
+    let mut sentence = format!(
         "Forbidden request: {path} (method :{method}). Please see the server logs for details."
     );
+    if let Some(needed) = needed {
+        let needed = needed.to_string();
+        let needed = needed.strip_prefix('t').unwrap_or(&needed);
+        sentence.push_str(&format!(" T{needed}."));
+    }
     with(StatusCode::FORBIDDEN, SENTENCE, sentence)
 }
 

@@ -6,6 +6,7 @@ use countersign_authority::{Authority, IssuerId};
 use countersign_pki::{Certificate, oid};
 use countersign_policy::{Identity, Requester};
 
+use crate::access::{Access, Grant};
 use crate::peer::{KnownClient, Peer, PeerIdentity};
 
 /// The other end of one request.
@@ -49,8 +50,13 @@ impl<'a> Caller<'a> {
         }
     }
 
-    pub(crate) fn is_administrator(&self) -> bool {
-        matches!(self, Self::Administrator { .. })
+    /// What the caller may do beside what everybody with its certificate may. Judged anew for every request.
+    pub(crate) fn grant(&self, access: &Access) -> Grant {
+        match self {
+            Self::Nobody | Self::Refused => Grant::NOTHING,
+            Self::Agent { certname } => access.of_certname(certname),
+            Self::Administrator { .. } => Grant::ADMIN,
+        }
     }
 
     /// The caller as the engine records it.

@@ -42,7 +42,8 @@ impl PuppetDoor {
         let Some(Route::CertificateRequest(name)) = path::route(&path) else {
             return Ok(());
         };
-        if Caller::of(peer, self.authority(), self.issuer()).is_administrator() {
+        let caller = Caller::of(peer, self.authority(), self.issuer());
+        if caller.grant(&self.access).is_admin() {
             return Ok(());
         }
         limits.admit(peer.address.ip(), Some(name), self.authority().now())

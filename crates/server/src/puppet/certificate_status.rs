@@ -2,8 +2,8 @@
 
 use axum::response::Response;
 use countersign_authority::store::StoreFault;
-use countersign_authority::{Act, ActFault, LedgerEntry, RequestRecord, Retired};
-use countersign_pki::{RevocationReason, terminal_safe};
+use countersign_authority::{Act, ActFault, Broken, LedgerEntry, RequestRecord, Retired};
+use countersign_pki::{CheckedCsr, RevocationReason, terminal_safe};
 use countersign_policy::Requester;
 use http::{HeaderMap, StatusCode};
 use serde_json::Value;
@@ -11,7 +11,8 @@ use tracing::{error, info};
 
 use super::negotiation::{is_json, media_type};
 use super::status_object::StatusObject;
-use super::{PuppetDoor, answer, faults};
+use super::{Call, PuppetDoor, answer, faults};
+use crate::access::{Grant, Needed};
 
 impl PuppetDoor {
     /// The newest certificate of a name, else its waiting request.
@@ -44,13 +45,8 @@ impl PuppetDoor {
     }
 
     /// Signs or revokes, as the body says.
-    pub(super) async fn put_status(
-        &self,
-        name: &str,
-        actor: Requester,
-        headers: &HeaderMap,
-        body: &[u8],
-    ) -> Response {
+    pub(super) async fn put_status(&self, name: &str, call: &Call<'_>, body: &[u8]) -> Response {
+        let (headers, actor) = (&call.parts.headers, call.requester());
         let desired = match Desired::parse(name, body) {
             Ok(desired) => desired,
             Err(sentence) => {
@@ -93,10 +89,16 @@ impl PuppetDoor {
                     lifetime,
                     ..Self::act(name, actor, "")
                 };
-                match self.sign(act).await {
+                match self
+                    .sign_within(&call.caller.grant(&self.access), act)
+                    .await
+                {
                     Ok(_) => answer::no_content(),
-                    Err(ActFault::NotFound { .. }) => answer::conflict(without_request(name)),
-                    Err(fault) => faults::act(&fault),
+                    Err(Unsigned::Fault(ActFault::NotFound { .. })) => {
+                        answer::conflict(without_request(name))
+                    }
+                    Err(Unsigned::Fault(fault)) => faults::act(&fault),
+                    Err(Unsigned::Forbidden(needed)) => call.forbidden(&needed),
                 }
             }
         }
@@ -124,8 +126,34 @@ impl PuppetDoor {
         }
     }
 
+    /// Approves a waiting request, unless its certificate would reach further than the caller does.
+    pub(super) async fn sign_within(
+        &self,
+        grant: &Grant,
+        act: Act,
+    ) -> Result<RequestRecord, Unsigned> {
+        if grant.is_admin() {
+            return Ok(self.sign(act).await?);
+        }
+        let found = self.waiting(&act.key).await.map_err(Broken::from);
+        let Some(record) = found.map_err(ActFault::from)? else {
+            let (door, key) = (act.door.to_string(), act.key);
+            return Err(ActFault::NotFound { door, key }.into());
+        };
+        let csr = CheckedCsr::trusted_from_store(&record.csr_der).map_err(|source| {
+            ActFault::from(Broken::StoredRequest {
+                id: record.id,
+                source,
+            })
+        })?;
+        self.access.judge_approval(grant, &record.key, &csr)?;
+        // What was judged is what is signed.
+        let expected = Some(record.version);
+        Ok(self.sign(Act { expected, ..act }).await?)
+    }
+
     /// Approves a waiting request. Others may change it at the same moment without having decided it.
-    pub(super) async fn sign(&self, act: Act) -> Result<RequestRecord, ActFault> {
+    async fn sign(&self, act: Act) -> Result<RequestRecord, ActFault> {
         let mut outcome = self.authority().approve(act.clone()).await;
         // Where a request may be replaced while it is being signed, nobody has looked at what took its place.
         let tries = if self.replaces_waiting() {
@@ -170,6 +198,15 @@ impl PuppetDoor {
             request,
         })
     }
+}
+
+/// Why a request was not signed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unsigned {
+    #[error(transparent)]
+    Forbidden(#[from] Needed),
+    #[error(transparent)]
+    Fault(#[from] ActFault),
 }
 
 /// What there is of a name.

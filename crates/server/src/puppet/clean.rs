@@ -5,24 +5,26 @@ use std::collections::HashSet;
 use axum::response::Response;
 use countersign_authority::RevokeFault;
 use countersign_pki::terminal_safe;
-use countersign_policy::Requester;
 use http::StatusCode;
 use serde_json::Value;
 use tracing::{error, info};
 
 use super::certificate_status::REASON;
-use super::{PuppetDoor, answer, faults};
+use super::{Call, PuppetDoor, answer, faults};
 
 impl PuppetDoor {
     /// Revokes every certificate of the names in the body and retires them. Requests stay.
-    pub(super) async fn clean(&self, actor: Requester, body: &[u8]) -> Response {
+    pub(super) async fn clean(&self, call: &Call<'_>, body: &[u8]) -> Response {
         let names = match names(body) {
             Ok(names) => names,
             Err(sentence) => {
                 return answer::with(StatusCode::BAD_REQUEST, answer::PLAIN, sentence);
             }
         };
-        let count = names.len();
+        if let Err(needed) = self.judge_names(call, &names) {
+            return call.forbidden(&needed);
+        }
+        let (actor, count) = (call.requester(), names.len());
         match self
             .authority()
             .clean(self.issuer(), names, REASON, &actor)

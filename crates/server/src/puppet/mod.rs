@@ -38,9 +38,11 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method};
 use tracing::{error, info};
 
+use crate::access::{Access, Needed};
 use crate::body;
 use crate::peer::Peer;
 
+pub use access::calls;
 pub(crate) use caller::Caller;
 pub use certificate_renewal::Renewals;
 pub use certname::{Certname, CertnameFault};
@@ -54,6 +56,7 @@ pub struct PuppetDoor {
     /// May change while the door serves; clones share it.
     renewals: Arc<ArcSwap<Renewals>>,
     requests: RequestsShown,
+    access: Access,
     /// Octets of a certificate request.
     max_request: usize,
 }
@@ -117,6 +120,7 @@ impl PuppetDoor {
             shared: Arc::new(shared),
             renewals: Arc::new(ArcSwap::from_pointee(Renewals::Refused)),
             requests: RequestsShown::ToTheirOwn,
+            access: Access::default(),
             max_request: certificate_request::MAX_REQUEST,
         })
     }
@@ -141,6 +145,12 @@ impl PuppetDoor {
     #[must_use]
     pub fn with_requests_shown(self, requests: RequestsShown) -> Self {
         Self { requests, ..self }
+    }
+
+    /// The same door, where roles are given by `access`. At first administrators' certificates alone have one.
+    #[must_use]
+    pub fn with_access(self, access: Access) -> Self {
+        Self { access, ..self }
     }
 
     /// The same door for certificate requests of at most so many octets, in place of 64 KiB.
@@ -184,12 +194,14 @@ impl PuppetDoor {
             Ok(path) => path,
             Err(fault) => return answer::bad_request(format!("Bad Request: {fault}")),
         };
-        let forbidden = || answer::forbidden(&path, &parts.method);
+        let forbidden =
+            |needed: Option<Needed>| answer::forbidden(&path, &parts.method, needed.as_ref());
         if let Some(name) = self.shown_to_anybody(peer, &parts.method, &path) {
             return self.get_public_request(name).await;
         }
-        let Some(mut caller) = self.admit(peer, &parts.method, &path) else {
-            return forbidden();
+        let mut caller = match self.admit(peer, &parts.method, &path) {
+            Ok(caller) => caller,
+            Err(needed) => return forbidden(needed),
         };
         let Some(route) = path::route(&path) else {
             return answer::unrouted();
@@ -202,13 +214,14 @@ impl PuppetDoor {
             };
             // Whoever sends the body long after the head is judged as what it is when it acts.
             caller = match self.admit(peer, &parts.method, &path) {
-                Some(caller) => caller,
-                None => return forbidden(),
+                Ok(caller) => caller,
+                Err(needed) => return forbidden(needed),
             };
         }
         let call = Call {
             peer,
             caller,
+            path: &path,
             parts: &parts,
         };
         self.serve(route, &call, &text).await
@@ -223,18 +236,24 @@ impl PuppetDoor {
             return None;
         };
         let caller = Caller::of(peer, self.authority(), self.issuer());
-        (!access::admits(method, path, &caller)).then_some(name)
+        let admitted = access::admit(method, path, &caller, &self.access);
+        admitted.is_err().then_some(name)
     }
 
     /// The caller, if it may use the method on the path at this moment.
-    fn admit<'a>(&self, peer: &'a Peer, method: &Method, path: &str) -> Option<Caller<'a>> {
+    fn admit<'a>(
+        &self,
+        peer: &'a Peer,
+        method: &Method,
+        path: &str,
+    ) -> Result<Caller<'a>, Option<Needed>> {
         let caller = Caller::of(peer, self.authority(), self.issuer());
-        if access::admits(method, path, &caller) {
-            return Some(caller);
+        let admitted = access::admit(method, path, &caller, &self.access);
+        if let Err(needed) = admitted {
+            say_forbidden(method, path, &caller, needed.as_ref());
+            return Err(needed);
         }
-        let shown = certname::without_tokens(path);
-        info!(path = %terminal_safe(&shown), %method, %caller, "forbidden");
-        None
+        Ok(caller)
     }
 
     async fn serve(&self, route: Route<'_>, call: &Call<'_>, body: &[u8]) -> Response {
@@ -258,7 +277,7 @@ impl PuppetDoor {
             }
             (Route::CertificateStatus(name), &Method::GET) => self.get_status(name, headers).await,
             (Route::CertificateStatus(name), &Method::PUT) => {
-                self.put_status(name, call.requester(), headers, body).await
+                self.put_status(name, call, body).await
             }
             (Route::CertificateStatus(name), &Method::DELETE) => {
                 self.delete_status(name, call.requester(), headers).await
@@ -273,9 +292,9 @@ impl PuppetDoor {
             }
             (Route::CertificateRenewal, &Method::POST) => self.renew(call).await,
             (Route::Expirations, &Method::GET) => self.expirations(),
-            (Route::Clean, &Method::PUT) => self.clean(call.requester(), body).await,
-            (Route::Sign, &Method::POST) => self.sign_named(call.requester(), body).await,
-            (Route::SignAll, &Method::POST) => self.sign_all(call.requester()).await,
+            (Route::Clean, &Method::PUT) => self.clean(call, body).await,
+            (Route::Sign, &Method::POST) => self.sign_named(call, body).await,
+            (Route::SignAll, &Method::POST) => self.sign_all(call).await,
             (Route::Services(service), &Method::GET) => self.services(service).await,
             (Route::Simple(service), &Method::GET) => self.simple(service).await,
             (
@@ -336,6 +355,8 @@ fn body_limit(route: Route<'_>, method: &Method) -> Option<usize> {
 struct Call<'a> {
     peer: &'a Peer,
     caller: Caller<'a>,
+    /// In normal form.
+    path: &'a str,
     parts: &'a Parts,
 }
 
@@ -343,6 +364,19 @@ impl Call<'_> {
     fn requester(&self) -> Requester {
         self.caller.requester(self.peer)
     }
+
+    /// Refuses what the rules let through because of what the body or the records say.
+    fn forbidden(&self, needed: &Needed) -> Response {
+        let method = &self.parts.method;
+        say_forbidden(method, self.path, &self.caller, Some(needed));
+        answer::forbidden(self.path, method, Some(needed))
+    }
+}
+
+fn say_forbidden(method: &Method, path: &str, caller: &Caller<'_>, needed: Option<&Needed>) {
+    let shown = certname::without_tokens(path);
+    let role = needed.map(Needed::role);
+    info!(path = %terminal_safe(&shown), %method, %caller, role, "forbidden");
 }
 
 /// The door as a service. It answers every path, so it is merged with others that have paths of their own.

@@ -5,15 +5,16 @@ use std::collections::HashSet;
 use axum::response::Response;
 use countersign_authority::store::{RequestFilter, StoreFault};
 use countersign_authority::{ActFault, RequestState};
-use countersign_policy::Requester;
 use futures_util::{StreamExt, stream};
 use http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tracing::warn;
 
+use super::certificate_status::Unsigned;
 use super::certname::Certname;
-use super::{PuppetDoor, answer, faults};
+use super::{Call, PuppetDoor, answer, faults};
+use crate::access::{Names, Needed, Needs};
 
 /// Which names were signed and which were not. Clients need all three lists, even if empty.
 #[derive(Debug, Default, Serialize)]
@@ -27,7 +28,7 @@ struct Outcomes {
 
 impl PuppetDoor {
     /// Signs the requests of the names in the body.
-    pub(super) async fn sign_named(&self, actor: Requester, body: &[u8]) -> Response {
+    pub(super) async fn sign_named(&self, call: &Call<'_>, body: &[u8]) -> Response {
         // A body that cannot be read, or names nobody, signs nothing: so the reference answers.
         let parsed: Value = serde_json::from_slice(body).unwrap_or_default();
         let names = match parsed.get("certnames") {
@@ -39,19 +40,32 @@ impl PuppetDoor {
                 .collect(),
             Some(other) => return schema_violation(other),
         };
-        outcomes_answer(&self.sign_each(names, &actor).await)
+        if let Err(needed) = self.judge_names(call, &names) {
+            return call.forbidden(&needed);
+        }
+        outcomes_answer(&self.sign_each(names, call).await)
     }
 
     /// Signs every request that waits. The body is not looked at.
-    pub(super) async fn sign_all(&self, actor: Requester) -> Response {
+    pub(super) async fn sign_all(&self, call: &Call<'_>) -> Response {
         match self.pending_names().await {
-            Ok(names) => outcomes_answer(&self.sign_each(names, &actor).await),
+            Ok(names) => outcomes_answer(&self.sign_each(names, call).await),
             Err(fault) => faults::store(&fault),
         }
     }
 
+    /// Whether the caller's role reaches every one of the names, before any of them is looked up.
+    pub(super) fn judge_names(&self, call: &Call<'_>, names: &[String]) -> Result<(), Needed> {
+        let grant = call.caller.grant(&self.access);
+        let needs = Needs::Sign(Names::InPath);
+        names
+            .iter()
+            .try_for_each(|name| grant.demand(needs, Some(name)))
+    }
+
     /// Several at a time: the store commits those together that arrive together.
-    async fn sign_each(&self, names: Vec<String>, actor: &Requester) -> Outcomes {
+    async fn sign_each(&self, names: Vec<String>, call: &Call<'_>) -> Outcomes {
+        let (actor, grant) = (&call.requester(), &call.caller.grant(&self.access));
         let mut seen = HashSet::new();
         let once: Vec<String> = names
             .into_iter()
@@ -60,7 +74,10 @@ impl PuppetDoor {
         let mut signing = stream::iter(once)
             .map(|name| async move {
                 let outcome = match Certname::parse(&name) {
-                    Ok(_) => Some(self.sign(Self::act(&name, actor.clone(), "")).await),
+                    Ok(_) => {
+                        let act = Self::act(&name, actor.clone(), "");
+                        Some(self.sign_within(grant, act).await)
+                    }
                     Err(_) => None,
                 };
                 (name, outcome)
@@ -70,7 +87,9 @@ impl PuppetDoor {
         while let Some((name, outcome)) = signing.next().await {
             match outcome {
                 Some(Ok(_)) => outcomes.signed.push(name),
-                None | Some(Err(ActFault::NotFound { .. })) => outcomes.no_csr.push(name),
+                None | Some(Err(Unsigned::Fault(ActFault::NotFound { .. }))) => {
+                    outcomes.no_csr.push(name);
+                }
                 Some(Err(fault)) => {
                     warn!(name, %fault, "not signed");
                     outcomes.signing_errors.push(name);

@@ -11,5 +11,6 @@ mod monitor;
 mod outage;
 mod parked;
 mod puppet;
+mod roles;
 mod wire;
 mod world;

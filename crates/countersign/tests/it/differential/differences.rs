@@ -256,6 +256,31 @@ pub(crate) static ALL: &[Difference] = &[
     // Who may.
     Difference {
         calls: &[
+            "a list from anybody",
+            "a list from an agent",
+            "anybody deletes a request",
+            "an agent deletes a request",
+            "a status for anybody",
+            "a status for an agent",
+            "an agent's own status",
+            "anybody signs",
+            "an agent signs",
+            "anybody deletes a status",
+            "a listing for anybody",
+            "a listing for an agent",
+            "anybody signs in bulk",
+            "an agent signs in bulk",
+            "an agent signs all",
+            "anybody cleans",
+            "an agent cleans",
+            "anybody with an administrator's headers",
+        ],
+        statuses: (403, 403),
+        fields: &[Body],
+        reason: "a refused call also says which role it needed, behind Puppet Server's sentences",
+    },
+    Difference {
+        calls: &[
             "a stored request for anybody",
             "a stored request for another agent",
         ],

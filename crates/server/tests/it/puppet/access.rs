@@ -136,7 +136,12 @@ async fn trust_domains_do_not_mix_and_rules_hold() {
     assert_eq!(
         forbidden.text(),
         "Forbidden request: /puppet-ca/v1/certificate_status/web01 (method :get). \
-         Please see the server logs for details."
+         Please see the server logs for details. This call needs the role read."
+    );
+    let unruled = fleet.call(&fleet.admin, "GET /").await;
+    assert_eq!(
+        unruled.text(),
+        "Forbidden request: / (method :get). Please see the server logs for details."
     );
     let unrouted = fleet
         .call(&fleet.nobody, "GET /puppet-ca/v1/certificate/a/b")

@@ -1,0 +1,484 @@
+//! Roles: every call of both interfaces, by everybody who may or may not make it.
+
+mod reach;
+
+use axum::Router;
+use countersign_authority::RequestState;
+use countersign_authority::profile::OtherNames;
+use countersign_authority::store::Past;
+use countersign_pki::RevocationReason;
+use countersign_policy::Requester;
+use countersign_server::Peer;
+use countersign_server::access::{Access, Entry, Holder, Needs, Role, Suffix};
+use countersign_server::enrol::{self, EnrolDoor};
+use countersign_server::kubernetes::{self, KubernetesDoor};
+use countersign_server::puppet::{self, PuppetDoor};
+use countersign_testkit::csr::CsrBuilder;
+use countersign_testkit::keys;
+use http::Method;
+
+use crate::exchange::{Answer, Call};
+use crate::world::{KUBE_CLIENT, PUPPET_ADMIN, PUPPET_AGENT, START, Setup, World, signer_name};
+
+/// An authority where several people have roles, with both its listeners.
+struct Site {
+    world: World,
+    access: Access,
+    /// The Puppet and the native interface, as the program serves them.
+    puppet: Router,
+    /// The Kubernetes and the native interface.
+    kubernetes: Router,
+}
+
+impl Site {
+    async fn open() -> Self {
+        let world = World::start(Setup {
+            alt_names: OtherNames::DnsAndIp,
+            ..Setup::STRICT
+        })
+        .await;
+        let access = Access::new(entries());
+        let (authority, issuer) = (&world.authority, world.puppet_issuer());
+        let native = EnrolDoor::new(authority.clone(), issuer.clone())
+            .with_access(access.clone())
+            .with_administrators(signer_name(PUPPET_ADMIN));
+        let agents = signer_name(PUPPET_AGENT);
+        let door = PuppetDoor::new(authority.clone(), issuer, agents, START).unwrap();
+        let puppet = puppet::router(door.with_access(access.clone())).merge(enrol::router(native));
+        let issuer = world.kubernetes_issuer();
+        let native =
+            EnrolDoor::for_users(authority.clone(), issuer.clone()).with_access(access.clone());
+        let door = KubernetesDoor {
+            authority: authority.clone(),
+            issuer,
+        };
+        let kubernetes = kubernetes::router(door).merge(enrol::router(native));
+        Self {
+            world,
+            access,
+            puppet,
+            kubernetes,
+        }
+    }
+
+    async fn callers(&self) -> Vec<(&'static str, Peer)> {
+        let mut callers = vec![
+            ("nobody", self.world.anonymous()),
+            ("a foreign certificate", self.world.kubernetes_admin().await),
+        ];
+        for name in ["agent", "reader", "minter", "signer", "limited", "boss"] {
+            callers.push((name, self.world.puppet_agent(name).await));
+        }
+        callers.push(("an administrator", self.world.puppet_admin().await));
+        callers
+    }
+
+    /// Has somebody ask for a certificate at the Puppet door, which waits.
+    async fn ask(&self, csr: &CsrBuilder, name: &str) {
+        let line = format!("PUT {V1}/certificate_request/{name}");
+        let answer = Call::new(&self.world.anonymous(), &line)
+            .body(csr.sign_pem(keys::p256_a()))
+            .send(&self.puppet)
+            .await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+
+    async fn wait(&self, name: &str) {
+        self.ask(&CsrBuilder::new(name), name).await;
+    }
+
+    async fn state(&self, name: &str) -> Option<RequestState> {
+        let authority = &self.world.authority;
+        let found = authority
+            .request_at(&PuppetDoor::DOOR, name, Past::Include)
+            .await;
+        found.unwrap().map(|record| record.state)
+    }
+
+    async fn at_puppet(&self, peer: &Peer, line: &str, body: &str) -> Answer {
+        Call::new(peer, line)
+            .header("content-type", "application/json")
+            .body(body)
+            .send(&self.puppet)
+            .await
+    }
+
+    async fn at_kubernetes(&self, peer: &Peer, line: &str) -> Answer {
+        Call::new(peer, line).send(&self.kubernetes).await
+    }
+
+    /// A Kubernetes user in a group.
+    async fn user(&self, name: &str, group: &str) -> Peer {
+        let request = CsrBuilder::new(name).organization(group);
+        self.world.client(KUBE_CLIENT, name, &request).await
+    }
+}
+
+fn suffix(text: &str) -> Suffix {
+    Suffix::parse(text).unwrap()
+}
+
+fn entries() -> Vec<Entry> {
+    let certname = |name: &str| Holder::Certname(name.to_owned());
+    let group = |name: &str| Holder::Group(name.to_owned());
+    let all = [
+        (certname("reader"), Role::Read, None),
+        (certname("minter"), Role::Mint, None),
+        (certname("signer"), Role::Sign, None),
+        (certname("limited"), Role::Sign, Some(".lab")),
+        (certname("boss"), Role::Admin, None),
+        (Holder::Below(suffix(".admins")), Role::Admin, None),
+        (Holder::Below(suffix(".signers")), Role::Sign, None),
+        (group("auditors"), Role::Read, None),
+        (group("deciders"), Role::Sign, None),
+        (group("owners"), Role::Admin, None),
+    ];
+    all.into_iter()
+        .map(|(holder, role, limit)| Entry {
+            holder,
+            role,
+            suffixes: limit.map(suffix).into_iter().collect(),
+        })
+        .collect()
+}
+
+/// A call as the tables of the doors have it, what follows its path, a body, who is let through (a letter for each of
+/// [`Site::callers`]), and what the others are told that they need.
+type Row = (
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static str,
+);
+
+const LAB: &str = r#"{"certnames":["absent.lab"]}"#;
+const BOTH: &str = r#"{"certnames":["absent.lab","absent.prod"]}"#;
+
+#[rustfmt::skip]
+const PUPPET: [Row; 27] = [
+    ("GET", "/puppet-ca/v1/certificate/", "absent.lab", "", "yyyyyyyyy", ""),
+    ("GET", "/puppet-ca/v1/certificate_revocation_list/ca", "", "", "yyyyyyyyy", ""),
+    ("PUT", "/puppet-ca/v1/certificate_request", "/absent.lab", "", "yyyyyyyyy", ""),
+    ("GET", "/puppet-ca/v1/certificate_request", "/absent.lab", "", "...y.yyyy", "read"),
+    ("GET", "/puppet-ca/v1/certificate_request/", "agent", "", "..yy.yyyy", "read"),
+    ("DELETE", "/puppet-ca/v1/certificate_request", "/absent.lab", "", ".....yyyy", "sign for absent.lab"),
+    ("DELETE", "/puppet-ca/v1/certificate_request", "/absent.prod", "", ".....y.yy", "sign for absent.prod"),
+    ("POST", "/puppet-ca/v1/certificate_renewal", "", "", "..yyyyyyy", ""),
+    ("GET", "/puppet-ca/v1/expirations", "", "", "..yyyyyyy", ""),
+    ("GET", "/puppet-ca/v1/certificate_status", "/absent.lab", "", "...y.yyyy", "read"),
+    ("PUT", "/puppet-ca/v1/certificate_status", "/absent.lab", "", ".....yyyy", "sign for absent.lab"),
+    ("PUT", "/puppet-ca/v1/certificate_status", "/absent.prod", "", ".....y.yy", "sign for absent.prod"),
+    ("PUT", "/puppet-ca/v1/certificate_status", "/lab", "", ".....y.yy", "sign for lab"),
+    ("DELETE", "/puppet-ca/v1/certificate_status", "/absent.lab", "", ".....yyyy", "sign for absent.lab"),
+    ("DELETE", "/puppet-ca/v1/certificate_status", "/absent.prod", "", ".....y.yy", "sign for absent.prod"),
+    ("GET", "/puppet-ca/v1/certificate_statuses", "/any", "", "...y.yyyy", "read"),
+    ("PUT", "/puppet-ca/v1/certificate_revocation_list", "", "", ".......yy", "admin"),
+    ("PUT", "/puppet-ca/v1/clean", "", LAB, ".....yyyy", "sign"),
+    ("PUT", "/puppet-ca/v1/clean", "", BOTH, ".....y.yy", "sign"),
+    ("POST", "/puppet-ca/v1/sign", "", LAB, ".....yyyy", "sign"),
+    ("POST", "/puppet-ca/v1/sign", "", BOTH, ".....y.yy", "sign"),
+    ("POST", "/puppet-ca/v1/sign/all", "", "", ".....y.yy", "sign"),
+    ("POST", "/puppet-ca/v1/sign/all", "/more", "", ".....y.yy", "sign"),
+    ("GET", "/status/v1/services", "", "", "yyyyyyyyy", ""),
+    ("GET", "/status/v1/simple", "", "", "yyyyyyyyy", ""),
+    ("PATCH", "/puppet-ca/v1/certificate_status", "/absent.lab", "", ".........", ""),
+    ("GET", "/puppet-ca/v1/nothing", "", "", ".........", ""),
+];
+
+#[rustfmt::skip]
+const NATIVE: [Row; 16] = [
+    ("GET", "/requests", "", "", "...y.yyyy", "read"),
+    ("POST", "/requests", "", "", ".......yy", "admin"),
+    ("GET", "/requests/{door}/{name}", "puppet/absent.lab", "", "...y.yyyy", "read"),
+    ("DELETE", "/requests/{door}/{name}", "puppet/absent.lab", "", ".....yyyy", "sign for absent.lab"),
+    ("DELETE", "/requests/{door}/{name}", "puppet/absent.prod", "", ".....y.yy", "sign for absent.prod"),
+    // The name of a Kubernetes object says nothing about its certificate.
+    ("DELETE", "/requests/{door}/{name}", "kubernetes/absent.lab", "", ".....y.yy", "sign"),
+    ("POST", "/requests/{door}/{name}/approve", "puppet/absent.lab", "", ".....yyyy", "sign for absent.lab"),
+    ("POST", "/requests/{door}/{name}/approve", "puppet/absent.prod", "", ".....y.yy", "sign for absent.prod"),
+    ("POST", "/requests/{door}/{name}/approve", "kubernetes/absent.lab", "", ".....y.yy", "sign"),
+    ("POST", "/requests/{door}/{name}/approve", "local/absent.lab", "", ".....y.yy", "sign"),
+    ("POST", "/requests/{door}/{name}/deny", "puppet/absent.lab", "", ".....yyyy", "sign for absent.lab"),
+    ("POST", "/requests/{door}/{name}/deny", "puppet/absent.prod", "", ".....y.yy", "sign for absent.prod"),
+    ("GET", "/certificates", "", "", "...y.yyyy", "read"),
+    ("GET", "/certificates/{issuer}/{serial}", "puppet/7F", "", "...y.yyyy", "read"),
+    ("POST", "/certificates/{issuer}/{serial}/revoke", "puppet/7F", "", ".....yyyy", "sign"),
+    ("GET", "/nothing", "", "", "...yyyyyy", "a role"),
+];
+
+/// Every call of a door stands in the table, and no other needs a role.
+fn assert_complete(rows: &[Row], calls: &[(Method, &'static str, Option<Needs>)]) {
+    for (method, path, needs) in calls {
+        let of_call = |row: &&Row| row.0 == method.as_str() && row.1 == *path;
+        let row = rows.iter().find(of_call);
+        let row = row.unwrap_or_else(|| panic!("{method} {path} is not in the table"));
+        let word = match needs {
+            None => continue,
+            Some(Needs::Any) => "a role",
+            Some(Needs::Read) => "read",
+            Some(Needs::MintOrRead) => "mint or read",
+            Some(Needs::Mint(_)) => "mint",
+            Some(Needs::Sign(_)) => "sign",
+            Some(Needs::Admin) => "admin",
+        };
+        assert!(row.5.starts_with(word), "{method} {path} needs {word}");
+    }
+}
+
+#[tokio::test]
+async fn every_role_makes_exactly_its_calls_at_the_puppet_door() {
+    assert_complete(&PUPPET, &puppet::calls());
+    let site = Site::open().await;
+    let callers = site.callers().await;
+    for (method, path, rest, body, expected, needed) in PUPPET {
+        let line = format!("{method} {path}{rest}");
+        let mut admitted = String::new();
+        for (who, peer) in &callers {
+            let answer = site.at_puppet(peer, &line, body).await;
+            admitted.push(if answer.status == 403 { '.' } else { 'y' });
+            if answer.status != 403 {
+                continue;
+            }
+            let told = match (needed, *who, body) {
+                ("", _, _) => String::new(),
+                // Has the role, and not for all of what the call is about.
+                ("sign", "limited", BOTH) => {
+                    " This call needs the role sign for absent.prod.".to_owned()
+                }
+                ("sign", "limited", _) => {
+                    " This call needs the role sign for every name.".to_owned()
+                }
+                _ => format!(" This call needs the role {needed}."),
+            };
+            let method = method.to_ascii_lowercase();
+            assert_eq!(
+                answer.text(),
+                format!(
+                    "Forbidden request: {path}{rest} (method :{method}). Please see the server logs for details.{told}"
+                ),
+                "{who}: {line}"
+            );
+        }
+        assert_eq!(admitted, expected, "{line}");
+    }
+}
+
+#[tokio::test]
+async fn every_role_makes_exactly_its_calls_of_the_native_interface() {
+    let calls = enrol::calls().into_iter();
+    let calls: Vec<_> = calls
+        .map(|(m, path, needs)| (m, path, Some(needs)))
+        .collect();
+    assert_complete(&NATIVE, &calls);
+    let site = Site::open().await;
+    let callers = site.callers().await;
+    for (method, pattern, values, body, expected, needed) in NATIVE {
+        let line = format!("{method} /enrol/v1{}", filled(pattern, values));
+        let mut admitted = String::new();
+        for (who, peer) in &callers {
+            let answer = site.at_puppet(peer, &line, body).await;
+            let refused = matches!(answer.status, 401 | 403);
+            admitted.push(if refused { '.' } else { 'y' });
+            if !refused {
+                continue;
+            }
+            let (status, code, before) = match *who {
+                "nobody" => (401, "unauthenticated", "show a client certificate: "),
+                _ => (403, "forbidden", ""),
+            };
+            let needed = match (needed, *who) {
+                ("a role", _) => "a role: admin, sign, mint or read".to_owned(),
+                ("sign", "limited") => "the role sign for every name".to_owned(),
+                _ => format!("the role {needed}"),
+            };
+            let error = &answer.json()["error"];
+            assert_eq!(
+                (
+                    answer.status,
+                    error["code"].as_str(),
+                    error["message"].as_str()
+                ),
+                (
+                    status,
+                    Some(code),
+                    Some(&*format!("{before}this call needs {needed}"))
+                ),
+                "{who}: {line}"
+            );
+        }
+        assert_eq!(admitted, expected, "{line}");
+    }
+}
+
+fn filled(pattern: &str, values: &str) -> String {
+    let mut values = values.split('/');
+    let segments = pattern.split('/').map(|segment| match segment {
+        parameter if parameter.starts_with('{') => values.next().unwrap(),
+        fixed => fixed,
+    });
+    segments.collect::<Vec<_>>().join("/")
+}
+
+#[test]
+fn the_document_names_the_role_of_every_call() {
+    let document = include_str!("../../../../docs/http-api.md");
+    for (method, path, needs) in enrol::calls() {
+        let role = match needs {
+            Needs::Any => unreachable!("{method} {path} needs one role or another"),
+            Needs::Read => "`read`",
+            Needs::MintOrRead => "`mint` or `read`",
+            Needs::Mint(_) => "`mint`",
+            Needs::Sign(_) => "`sign`",
+            Needs::Admin => "`admin`",
+        };
+        let row = format!("| {method} `{path}` | {role} |");
+        let found = document.lines().any(|line| line.starts_with(&row));
+        assert!(found, "no line of docs/http-api.md begins with {row}");
+    }
+}
+
+/// Who may not see or touch something gets the same answer whether it exists or not.
+#[tokio::test]
+async fn refusals_do_not_tell_what_exists() {
+    let site = Site::open().await;
+    site.wait("there.prod").await;
+    let known = site.world.puppet_agent("known.prod").await;
+    let known = known.identity(&site.world.authority);
+    let countersign_server::PeerIdentity::Client(known) = known else {
+        panic!("a certificate that counts");
+    };
+    let serial = known.certificate.serial().to_string();
+    let callers = site.callers().await;
+    // Who is refused, by what the call needs; for a certificate the limit is found on record, by who may read it.
+    let read = ["nobody", "a foreign certificate", "agent", "minter"].as_slice();
+    let sign = [read, &["reader", "limited"]].concat();
+    let revoke = [read, &["reader"]].concat();
+    let (waiting, issued) = (["there.prod", "gone.prod"], ["known.prod", "gone.prod"]);
+    let serials = [&*serial, "7F"];
+    for (line, names, refused) in [
+        ("GET /puppet-ca/v1/certificate_request/NAME", waiting, read),
+        (
+            "DELETE /puppet-ca/v1/certificate_request/NAME",
+            waiting,
+            &sign,
+        ),
+        ("GET /puppet-ca/v1/certificate_status/NAME", issued, read),
+        ("PUT /puppet-ca/v1/certificate_status/NAME", waiting, &sign),
+        (
+            "DELETE /puppet-ca/v1/certificate_status/NAME",
+            issued,
+            &sign,
+        ),
+        ("GET /enrol/v1/requests/puppet/NAME", waiting, read),
+        ("DELETE /enrol/v1/requests/puppet/NAME", waiting, &sign),
+        (
+            "POST /enrol/v1/requests/puppet/NAME/approve",
+            waiting,
+            &sign,
+        ),
+        ("POST /enrol/v1/requests/puppet/NAME/deny", waiting, &sign),
+        ("GET /enrol/v1/certificates/puppet/NAME", serials, read),
+        (
+            "POST /enrol/v1/certificates/puppet/NAME/revoke",
+            serials,
+            &revoke,
+        ),
+    ] {
+        for (who, peer) in callers.iter().filter(|(who, _)| refused.contains(who)) {
+            let mut told = Vec::new();
+            for name in names {
+                let answer = site.at_puppet(peer, &line.replace("NAME", name), "").await;
+                assert!(matches!(answer.status, 401 | 403), "{who}: {line}");
+                told.push((answer.status, answer.text().replace(name, "NAME")));
+            }
+            assert_eq!(told.first(), told.last(), "{who}: {line}");
+        }
+    }
+    assert_eq!(site.state("there.prod").await, Some(RequestState::Pending));
+}
+
+/// Roles are looked up for each request: connections that are open when the table changes, or a certificate is revoked,
+/// are no exception.
+#[tokio::test]
+async fn roles_end_on_open_connections() {
+    let site = Site::open().await;
+    let line = "GET /enrol/v1/requests";
+    let reader = site.world.puppet_agent("reader").await;
+    assert_eq!(site.at_puppet(&reader, line, "").await.status, 200);
+    site.access.set(Vec::new());
+    assert_eq!(site.at_puppet(&reader, line, "").await.status, 403);
+    site.access.set(entries());
+    assert_eq!(site.at_puppet(&reader, line, "").await.status, 200);
+    let authority = &site.world.authority;
+    let issuer = site.world.puppet_issuer();
+    let reason = RevocationReason::Unspecified;
+    let actor = Requester::authority();
+    let revoked = authority.revoke_name(&issuer, "reader", reason, &actor);
+    revoked.await.unwrap();
+    assert_eq!(site.at_puppet(&reader, line, "").await.status, 403);
+}
+
+#[tokio::test]
+async fn kubernetes_groups_have_roles_at_their_own_listener_alone() {
+    let site = Site::open().await;
+    site.wait("web.prod").await;
+    let read = "GET /enrol/v1/requests";
+    let approve = "POST /enrol/v1/requests/puppet/web.prod/approve";
+    let callers = [
+        (site.world.anonymous(), [401, 401]),
+        // Certificates of the other trust domain, whatever they may do there.
+        (site.world.puppet_admin().await, [401, 401]),
+        (site.world.puppet_agent("boss").await, [401, 401]),
+        // The Kubernetes door's own administrators have no role here unless they are given one.
+        (site.world.kubernetes_admin().await, [403, 403]),
+        (site.user("joe", "dev").await, [403, 403]),
+        // A user's name is no certname.
+        (site.user("signer", "dev").await, [403, 403]),
+        (site.user("amy", "auditors").await, [200, 403]),
+        (site.user("dan", "deciders").await, [200, 200]),
+    ];
+    for (peer, expected) in &callers {
+        let mut found = Vec::new();
+        for line in [read, approve] {
+            found.push(site.at_kubernetes(peer, line).await.status);
+        }
+        assert_eq!(found, expected, "{peer:?}");
+    }
+    let authority = &site.world.authority;
+    let record = authority
+        .request_at(&PuppetDoor::DOOR, "web.prod", Past::Include)
+        .await;
+    let record = record.unwrap().unwrap();
+    let by = record.explanation.by.unwrap();
+    let actor = serde_json::to_value(&by).unwrap();
+    assert_eq!(actor["actor"]["identity"]["username"], "dan", "{actor}");
+
+    // And the reverse: groups mean nothing at the Puppet listener.
+    let dan = site.user("dan2", "deciders").await;
+    assert_eq!(site.at_puppet(&dan, read, "").await.status, 403);
+    let grouped = CsrBuilder::new("grouped").organization("owners");
+    let grouped = site.world.client(PUPPET_AGENT, "grouped", &grouped).await;
+    assert_eq!(site.at_puppet(&grouped, read, "").await.status, 403);
+
+    // Who asks to act as somebody else is refused, not recorded under its own name.
+    let answer = Call::new(&dan, read)
+        .header("impersonate-user", "root")
+        .send(&site.kubernetes)
+        .await;
+    assert_eq!(answer.status, 403, "{}", answer.text());
+    // The rest of the listener is the Kubernetes door's, and administrators cannot be made here.
+    let owner = site.user("eve", "owners").await;
+    assert_eq!(site.at_kubernetes(&owner, "GET /apis").await.status, 200);
+    let body = r#"{"name":"x","signer":"countersign.dev/puppet-admin","csr":""}"#;
+    let answer = Call::new(&owner, "POST /enrol/v1/requests")
+        .body(body)
+        .send(&site.kubernetes)
+        .await;
+    assert_eq!(answer.status, 400, "{}", answer.text());
+    let (anybody, document) = (site.world.anonymous(), "GET /enrol/v1/openapi.json");
+    assert_eq!(site.at_kubernetes(&anybody, document).await.status, 200);
+}
+
+const V1: &str = "/puppet-ca/v1";

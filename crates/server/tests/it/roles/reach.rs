@@ -1,0 +1,160 @@
+//! How far a role reaches: the names of a limited one, and whom it may make.
+
+use countersign_authority::RequestState;
+use countersign_testkit::csr::CsrBuilder;
+use serde_json::json;
+
+use super::{Site, V1};
+use crate::exchange::Call;
+use crate::kubernetes::{CSRS, manifest_of};
+
+#[tokio::test]
+async fn a_limited_signer_works_within_its_suffixes() {
+    let site = Site::open().await;
+    let limited = site.world.puppet_agent("limited").await;
+    for name in ["a.lab", "b.lab", "c.lab", "d.lab", "e.prod"] {
+        site.wait(name).await;
+    }
+    let signed = r#"{"desired_state":"signed"}"#;
+    let line = format!("PUT {V1}/certificate_status/a.lab");
+    assert_eq!(site.at_puppet(&limited, &line, signed).await.status, 204);
+    let line = "POST /enrol/v1/requests/puppet/b.lab/approve";
+    assert_eq!(site.at_puppet(&limited, line, "").await.status, 200);
+    let line = "POST /enrol/v1/requests/puppet/c.lab/deny";
+    assert_eq!(site.at_puppet(&limited, line, "").await.status, 200);
+    // One name too many, and none is signed.
+    let line = format!("POST {V1}/sign");
+    let names = r#"{"certnames":["d.lab","e.prod"]}"#;
+    assert_eq!(site.at_puppet(&limited, &line, names).await.status, 403);
+    let names = r#"{"certnames":["d.lab"]}"#;
+    let answer = site.at_puppet(&limited, &line, names).await;
+    assert_eq!(answer.json()["signed"], json!(["d.lab"]));
+    let expected = [
+        ("a.lab", RequestState::Issued),
+        ("b.lab", RequestState::Issued),
+        ("c.lab", RequestState::Denied),
+        ("d.lab", RequestState::Issued),
+        ("e.prod", RequestState::Pending),
+    ];
+    for (name, state) in expected {
+        assert_eq!(site.state(name).await, Some(state), "{name}");
+    }
+
+    // A certificate is judged by the name that it is for.
+    let list = site
+        .at_puppet(&limited, "GET /enrol/v1/certificates", "")
+        .await;
+    for (name, status) in [("a.lab", 200), ("limited", 403)] {
+        let items = list.json();
+        let items = items["items"].as_array().unwrap();
+        let item = items.iter().find(|item| item["name"] == name).unwrap();
+        let serial = item["serial"].as_str().unwrap();
+        let line = format!("POST /enrol/v1/certificates/puppet/{serial}/revoke");
+        let answer = site.at_puppet(&limited, &line, "").await;
+        assert_eq!(answer.status, status, "{name}: {}", answer.text());
+    }
+    let line = format!("PUT {V1}/clean");
+    let names = r#"{"certnames":["b.lab"]}"#;
+    assert_eq!(site.at_puppet(&limited, &line, names).await.status, 200);
+}
+
+/// The limit holds for every name that the certificate would have, not only for the one in the path.
+#[tokio::test]
+async fn other_names_in_a_request_do_not_widen_a_limited_role() {
+    let site = Site::open().await;
+    let limited = site.world.puppet_agent("limited").await;
+    let signer = site.world.puppet_agent("signer").await;
+    let requests = [
+        (
+            "own.lab",
+            CsrBuilder::new("own.lab").dns("own.lab").dns("www.lab"),
+            true,
+        ),
+        (
+            "dns.lab",
+            CsrBuilder::new("dns.lab").dns("vault.prod"),
+            false,
+        ),
+        (
+            "ip.lab",
+            CsrBuilder::new("ip.lab").ip("192.0.2.1".parse().unwrap()),
+            false,
+        ),
+    ];
+    for (name, csr, may) in requests {
+        site.ask(&csr, name).await;
+        let native = format!("POST /enrol/v1/requests/puppet/{name}/approve");
+        let status = format!("PUT {V1}/certificate_status/{name}");
+        let bulk = format!("POST {V1}/sign");
+        let signed = r#"{"desired_state":"signed"}"#;
+        let names = format!(r#"{{"certnames":["{name}"]}}"#);
+        if may {
+            assert_eq!(site.at_puppet(&limited, &native, "").await.status, 200);
+            continue;
+        }
+        assert_eq!(
+            site.at_puppet(&limited, &native, "").await.status,
+            403,
+            "{name}"
+        );
+        assert_eq!(
+            site.at_puppet(&limited, &status, signed).await.status,
+            403,
+            "{name}"
+        );
+        let answer = site.at_puppet(&limited, &bulk, &names).await;
+        assert_eq!(answer.json()["signing-errors"], json!([name]));
+        assert_eq!(
+            site.state(name).await,
+            Some(RequestState::Pending),
+            "{name}"
+        );
+        assert_eq!(
+            site.at_puppet(&signer, &native, "").await.status,
+            200,
+            "{name}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn nobody_signs_an_identity_that_may_do_more_than_they_may() {
+    let site = Site::open().await;
+    let signer = site.world.puppet_agent("signer").await;
+    let boss = site.world.puppet_agent("boss").await;
+    for name in ["new.admins", "new.signers"] {
+        site.wait(name).await;
+    }
+    let approve = |name: &str| format!("POST /enrol/v1/requests/puppet/{name}/approve");
+    let refused = site.at_puppet(&signer, &approve("new.admins"), "").await;
+    assert_eq!(
+        (refused.status, &refused.json()["error"]["message"]),
+        (403, &"this call needs the role admin for new.admins".into())
+    );
+    let all = site
+        .at_puppet(&signer, &format!("POST {V1}/sign/all"), "")
+        .await;
+    assert_eq!(all.json()["signed"], json!(["new.signers"]));
+    assert_eq!(all.json()["signing-errors"], json!(["new.admins"]));
+    assert_eq!(
+        site.at_puppet(&boss, &approve("new.admins"), "")
+            .await
+            .status,
+        200
+    );
+
+    // The same for users: a group that has a role is given by who has as much.
+    for (name, group, status) in [("ann", "owners", 403), ("bob", "deciders", 200)] {
+        let admin = site.world.kubernetes_admin().await;
+        let manifest = manifest_of(name, &CsrBuilder::new(name).organization(group));
+        let created = Call::new(&admin, &format!("POST {}", CSRS))
+            .header("content-type", "application/json")
+            .body(manifest.to_string())
+            .send(&site.kubernetes)
+            .await;
+        assert_eq!(created.status, 201, "{}", created.text());
+        let line = format!("POST /enrol/v1/requests/kubernetes/{name}/approve");
+        let answer = site.at_puppet(&signer, &line, "").await;
+        assert_eq!(answer.status, status, "{name}: {}", answer.text());
+    }
+}
