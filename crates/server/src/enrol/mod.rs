@@ -2,16 +2,20 @@
 //!
 //! It is served beside the Puppet door and trusts the same administrators' certificates. Lists are
 //! `{"items": [...], "cursor": "..."}`, times RFC 3339, errors `{"error": {"code", "message"}}`. Attributes of requests,
-//! which may hold secrets, are in no object; only the complete message of a single request has them. `openapi.json`
-//! describes all of it, and is served to anybody.
+//! which may hold secrets, are in no object; only the complete message of a single request has them. `openapi.json`,
+//! made from the routes below, describes all of it and is served to anybody.
 
 mod administrators;
 mod certificates;
 mod cursor;
 mod faults;
 mod item;
+mod number;
 mod openapi;
+mod operation;
+mod parameters;
 mod requests;
+mod route;
 
 use std::sync::Arc;
 
@@ -20,7 +24,6 @@ use axum::body::Body;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use axum::routing::{MethodRouter, get, post};
 use countersign_authority::{Authority, IssuerId};
 use countersign_policy::{Requester, SignerName};
 use http::request::Parts;
@@ -34,6 +37,7 @@ use crate::peer::Peer;
 use crate::puppet::Caller;
 
 use faults::Refusal;
+use route::Route;
 
 /// The native interface of an authority. Cheap to clone.
 #[derive(Clone)]
@@ -100,8 +104,8 @@ impl EnrolDoor {
 /// The interface as a service, to be merged with the Puppet door.
 pub fn router(door: EnrolDoor) -> Router {
     let mut calls = Router::new();
-    for (path, call) in administrators_calls() {
-        calls = calls.route(path, call);
+    for route in administrators_routes() {
+        calls = calls.route(route.path, route.answers);
     }
     let calls = calls
         .method_not_allowed_fallback(|| async { Refusal::MethodNotAllowed })
@@ -111,37 +115,48 @@ pub fn router(door: EnrolDoor) -> Router {
             administrators_only,
         ));
     // What is added after the layer is for anybody.
-    let public = get(openapi::document).fallback(|| async { Refusal::MethodNotAllowed });
-    let calls = calls.route(openapi::PATH, public).with_state(door);
+    let public = public_route();
+    let answers = public
+        .answers
+        .fallback(|| async { Refusal::MethodNotAllowed });
+    let calls = calls.route(public.path, answers).with_state(door);
     Router::new().nest(BASE, calls)
 }
 
-/// The paths of all calls, under `/enrol/v1` and with their parameters in braces: what the document has to describe.
+/// The paths of all calls, under `/enrol/v1` and with their parameters in braces.
 pub fn paths() -> Vec<&'static str> {
-    let calls = administrators_calls().map(|(path, _)| path);
-    calls.into_iter().chain([openapi::PATH]).collect()
+    routes().into_iter().map(|route| route.path).collect()
 }
 
-/// The path of each call for administrators, and what answers it.
-fn administrators_calls() -> [(&'static str, MethodRouter<EnrolDoor>); 7] {
-    [
-        (
-            "/requests",
-            get(requests::list).post(administrators::create),
-        ),
-        (
-            "/requests/{door}/{name}",
-            get(requests::show).delete(requests::delete),
-        ),
-        ("/requests/{door}/{name}/approve", post(requests::approve)),
-        ("/requests/{door}/{name}/deny", post(requests::deny)),
-        ("/certificates", get(certificates::list)),
-        ("/certificates/{issuer}/{serial}", get(certificates::show)),
-        (
-            "/certificates/{issuer}/{serial}/revoke",
-            post(certificates::revoke),
-        ),
+/// Everything that is served, and that the document describes.
+fn routes() -> Vec<Route> {
+    let mut routes = administrators_routes();
+    routes.push(public_route());
+    routes
+}
+
+/// The calls for administrators. A call is added in three steps: its handler, an [`operation::Operation`] beside the
+/// handler that names the types it reads and writes (which derive `JsonSchema` beside `Deserialize` or `Serialize`; their doc
+/// comments become the document's descriptions), and a line here with both. The document follows.
+fn administrators_routes() -> Vec<Route> {
+    vec![
+        Route::at("/requests")
+            .get(requests::list, &requests::LIST)
+            .post(administrators::create, &administrators::CREATE),
+        Route::at("/requests/{door}/{name}")
+            .get(requests::show, &requests::SHOW)
+            .delete(requests::delete, &requests::DELETE),
+        Route::at("/requests/{door}/{name}/approve").post(requests::approve, &requests::APPROVE),
+        Route::at("/requests/{door}/{name}/deny").post(requests::deny, &requests::DENY),
+        Route::at("/certificates").get(certificates::list, &certificates::LIST),
+        Route::at("/certificates/{issuer}/{serial}").get(certificates::show, &certificates::SHOW),
+        Route::at("/certificates/{issuer}/{serial}/revoke")
+            .post(certificates::revoke, &certificates::REVOKE),
     ]
+}
+
+fn public_route() -> Route {
+    Route::at("/openapi.json").get(openapi::document, &openapi::DESCRIBE)
 }
 
 /// Who acts, as the engine records it. Present on every call that was let through.
