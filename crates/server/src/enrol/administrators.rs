@@ -19,7 +19,7 @@ use super::item::RequestItem;
 use super::number;
 use super::operation::{Operation, Tag};
 use super::requests::{MAX_REASON, refuse_long, unreadable};
-use super::{Administrator, EnrolDoor, json};
+use super::{Administrator, EnrolDoor, json, required_body};
 use crate::puppet::{Certname, PuppetDoor};
 
 /// What is asked for.
@@ -28,11 +28,13 @@ use crate::puppet::{Certname, PuppetDoor};
 #[schemars(rename = "AdministratorRequest")]
 pub(super) struct Asked {
     /// The certname; it must be free.
+    #[schemars(example = "second-admin.example.com")]
     name: String,
     /// The signer of administrators' certificates.
     #[schemars(extend("const" = "countersign.dev/puppet-admin"))]
     signer: String,
     /// PKCS#10 in PEM, whose common name is the name.
+    #[schemars(example = EXAMPLE_CSR)]
     csr: String,
     /// Why, for the record; at most 1024 characters.
     #[serde(default)]
@@ -62,9 +64,7 @@ pub(super) async fn create(
     Administrator(actor): Administrator,
     body: Bytes,
 ) -> Result<Response, Refusal> {
-    let asked: Asked = serde_json::from_slice(&body).map_err(|error| Refusal::Invalid {
-        what: format!("the body: {error}"),
-    })?;
+    let asked: Asked = required_body(&body)?;
     let submission = door.examined(asked, actor).await?;
     let name = submission.key.clone();
     let submitted = door.authority().submit(submission).await?;
@@ -144,3 +144,13 @@ impl EnrolDoor {
         })
     }
 }
+
+/// For the document. Nobody has its key.
+const EXAMPLE_CSR: &str = "\
+-----BEGIN CERTIFICATE REQUEST-----\n\
+MIHeMIGFAgEAMCMxITAfBgNVBAMMGHNlY29uZC1hZG1pbi5leGFtcGxlLmNvbTBZ\n\
+MBMGByqGSM49AgEGCCqGSM49AwEHA0IABHKw0dfHR4ey+PA33mMX2U+O86/WID0M\n\
+V0Bo8Z5vHpQ5EJE2gtCA+/mEcCErsNA8X7EM3J2YJRaqCNhFR4KmQ9WgADAKBggq\n\
+hkjOPQQDAgNIADBFAiB9wJJlzTG31tY9RDQk9Pt51uq5Btw1kaKOBjM18hNCaQIh\n\
+APZBsFUNMNJZFOb3OZBojFttzug+koHKsblADN1/R02k\n\
+-----END CERTIFICATE REQUEST-----\n";

@@ -17,6 +17,7 @@ mod parameters;
 mod requests;
 mod route;
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use axum::Router;
@@ -213,15 +214,24 @@ fn json(status: StatusCode, value: &impl Serialize) -> Response {
     }
 }
 
-/// The members of a body that may be left out altogether. Unknown members are refused: a misspelt wish must not be
-/// ignored.
+/// The members of a body that may be left out altogether.
 fn optional_body<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Refusal> {
-    if body.trim_ascii().is_empty() {
+    if body.is_empty() {
         return Ok(T::default());
     }
-    serde_json::from_slice(body).map_err(|error| Refusal::Invalid {
-        what: format!("the body: {error}"),
-    })
+    required_body(body)
+}
+
+/// The members of a body. Unknown members are refused: a misspelt wish must not be ignored.
+fn required_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+    let invalid = |what: &dyn Display| Refusal::Invalid {
+        what: format!("the body: {what}"),
+    };
+    // Without this, a list would be taken for the members in their order.
+    if body.trim_ascii_start().starts_with(b"[") {
+        return Err(invalid(&"it must be an object, with its members by name"));
+    }
+    serde_json::from_slice(body).map_err(|error| invalid(&error))
 }
 
 const BASE: &str = "/enrol/v1";

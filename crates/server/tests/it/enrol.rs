@@ -349,6 +349,9 @@ async fn people_decide() {
             "invalid",
         ),
         ("requests/puppet/web02/approve", "nonsense", 400, "invalid"),
+        ("requests/puppet/web02/approve", "[]", 400, "invalid"),
+        ("requests/puppet/web02/deny", r#" ["no"]"#, 400, "invalid"),
+        ("requests/puppet/web02/deny", "\r\n", 400, "invalid"),
     ] {
         let answer = office.post(path, body).await;
         assert_eq!(
