@@ -28,7 +28,7 @@ pub(super) struct Listing {
     /// Only this door.
     door: Option<String>,
     /// Only these states: one, or several with commas.
-    #[schemars(with = "Vec<RequestState>")]
+    #[schemars(with = "Vec<RequestState>", length(min = 1))]
     state: Option<String>,
     /// Only this name.
     name: Option<String>,
@@ -322,10 +322,7 @@ pub(super) fn refuse_long(reason: &str) -> Result<(), Refusal> {
 }
 
 fn states(words: Option<&str>) -> Result<Vec<RequestState>, Refusal> {
-    let words = words
-        .unwrap_or_default()
-        .split(',')
-        .filter(|word| !word.is_empty());
+    let words = words.into_iter().flat_map(|words| words.split(','));
     words
         .map(|word| {
             RequestState::from_word(word).ok_or_else(|| Refusal::Invalid {

@@ -276,6 +276,8 @@ async fn lists_are_filtered_and_paged() {
         "limit=1001",
         "limit=x",
         "state=bogus",
+        "state=",
+        "state=pending,",
         "cursor=!",
         "cursor=e30",
         "past=maybe",
