@@ -11,7 +11,7 @@ mod debian;
 mod deny;
 mod invocation;
 mod kubectl;
-mod pkilint;
+mod python;
 mod setup;
 mod tally;
 mod test;

@@ -1,4 +1,5 @@
-//! What the tests need and `cargo` does not bring: Puppet agents and servers, `openssl`, `kubectl`, pkilint, cargo-deny.
+//! What the tests need and `cargo` does not bring: Puppet agents and servers, `openssl`, `kubectl`, pkilint, schemathesis,
+//! cargo-deny.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -7,7 +8,7 @@ use std::thread;
 use anyhow::{Result, anyhow};
 
 use crate::cache::{Builder, Cache};
-use crate::{debian, deny, invocation, kubectl, pkilint, trixie};
+use crate::{debian, deny, invocation, kubectl, python, trixie};
 
 /// Where the programs are; an error where one could not be had.
 pub(crate) struct Counterparts {
@@ -15,6 +16,7 @@ pub(crate) struct Counterparts {
     pub(crate) trixie: Result<PathBuf>,
     pub(crate) kubectl: Result<PathBuf>,
     pub(crate) pkilint: Result<PathBuf>,
+    pub(crate) schemathesis: Result<PathBuf>,
     pub(crate) deny: Result<PathBuf>,
 }
 
@@ -27,6 +29,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     println!("openssl: {}", place(&counterparts.openssl()));
     println!("kubectl: {}", place(&counterparts.kubectl()));
     println!("pkilint: {}", place(&counterparts.pkilint()));
+    println!("schemathesis: {}", place(&counterparts.schemathesis()));
     println!("cargo-deny: {}", place(&counterparts.deny.as_deref().ok()));
     let faults = counterparts.faults();
     for fault in &faults {
@@ -45,7 +48,8 @@ impl Counterparts {
         thread::scope(|scope| {
             let slow = scope.spawn(|| (kubectl::ensure(builder), deny::ensure(builder)));
             let debian = debian::ensure(builder);
-            let pkilint = pkilint::ensure(builder);
+            let pkilint = python::PKILINT.ensure(builder);
+            let schemathesis = python::SCHEMATHESIS.ensure(builder);
             let trixie = trixie::ensure(builder);
             let other = meanwhile();
             let (kubectl, deny) = slow.join().unwrap_or_else(|_| {
@@ -61,6 +65,7 @@ impl Counterparts {
                 trixie,
                 kubectl,
                 pkilint,
+                schemathesis,
                 deny,
             };
             (counterparts, other)
@@ -100,12 +105,17 @@ impl Counterparts {
         Some(self.pkilint.as_ref().ok()?.join("bin/pkilint"))
     }
 
+    pub(crate) fn schemathesis(&self) -> Option<PathBuf> {
+        Some(self.schemathesis.as_ref().ok()?.join("bin/schemathesis"))
+    }
+
     pub(crate) fn faults(&self) -> Vec<&anyhow::Error> {
         [
             &self.debian,
             &self.trixie,
             &self.kubectl,
             &self.pkilint,
+            &self.schemathesis,
             &self.deny,
         ]
         .into_iter()

@@ -95,6 +95,7 @@ fn run_tests(options: &Options, counterparts: &Counterparts) -> Result<Tally> {
             counterparts.systemd_analyze(),
         ),
         ("COUNTERSIGN_TEST_PKILINT", counterparts.pkilint()),
+        ("COUNTERSIGN_TEST_SCHEMATHESIS", counterparts.schemathesis()),
     ];
     for (name, program) in programs {
         if let Some(program) = program {

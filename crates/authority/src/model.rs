@@ -5,6 +5,7 @@ use std::fmt;
 
 use countersign_pki::{Certificate, Crl, Fingerprint, RevocationReason, Serial, UnixTime};
 use countersign_policy::{Explanation, Machine, RecordedEvidence, Requester, SignerName, Wishes};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::chain::key_id;
@@ -141,7 +142,9 @@ impl fmt::Debug for RequestId {
 }
 
 /// Where a request stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum RequestState {
     /// Undecided.

@@ -1,7 +1,9 @@
 //! Facts in the text forms that stored explanations and JSON answers use.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -29,5 +31,20 @@ impl<'de> Deserialize<'de> for UnixTime {
             }
         }
         deserializer.deserialize_str(Rfc3339)
+    }
+}
+
+impl JsonSchema for UnixTime {
+    fn schema_name() -> Cow<'static, str> {
+        "Time".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "format": "date-time",
+            "description": "RFC 3339, UTC.",
+            "examples": ["2026-01-02T03:04:05Z"],
+        })
     }
 }

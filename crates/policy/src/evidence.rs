@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use countersign_pki::UnixTime;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::allowlist::Allowlist;
@@ -203,7 +204,7 @@ impl Evidence {
 }
 
 /// Evidence as it is kept with a decision.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RecordedEvidence {
     /// What was at the path of an `autosign` setting.
@@ -217,9 +218,11 @@ pub struct RecordedEvidence {
     pub webhooks: BTreeMap<String, WebhookAnswer>,
     /// The inventory's record (`Some(None)`: there was none).
     #[serde(skip_serializing_if = "Option::is_none", with = "known_nothing")]
+    #[schemars(with = "Option<Machine>")]
     pub machine: Option<Option<Machine>>,
     /// The build window (`Some(None)`: there was none).
     #[serde(skip_serializing_if = "Option::is_none", with = "known_nothing")]
+    #[schemars(with = "Option<BuildWindow>")]
     pub window: Option<Option<BuildWindow>>,
     /// What the ledger knew.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -234,7 +237,7 @@ impl RecordedEvidence {
 }
 
 /// What kind of thing was at the path of an `autosign` setting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum RecordedFile {
     /// Nothing.
@@ -293,7 +296,7 @@ pub enum AutosignFile {
 }
 
 /// A person's word on one request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PersonDecision {
     /// What was decided.
     pub verdict: PersonVerdict,
@@ -307,7 +310,7 @@ pub struct PersonDecision {
 }
 
 /// Approve or deny.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PersonVerdict {
     /// The certificate may be signed.

@@ -5,10 +5,11 @@
 use std::fmt;
 
 use countersign_pki::UnixTime;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// An inventory record: a host that is expected to enrol.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Machine {
     /// Its name, in lower case.
@@ -48,7 +49,7 @@ pub struct Machine {
 }
 
 /// One address of a machine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MachineAddress {
     /// What kind of address it is.
     #[serde(rename = "type")]
@@ -58,7 +59,9 @@ pub struct MachineAddress {
 }
 
 /// The kinds of addresses, with the words that Kubernetes has for them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 pub enum AddressKind {
     /// The host's own name.
     Hostname,
@@ -106,7 +109,7 @@ impl fmt::Display for AddressKind {
 }
 
 /// A build window: a time in which one name may enrol.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BuildWindow {
     /// The name, exactly, in lower case.
@@ -124,7 +127,7 @@ pub struct BuildWindow {
 }
 
 /// What the ledger knows of the name that a request asks for.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LedgerFacts {
     /// Its newest certificate that was neither revoked nor retired.
@@ -136,7 +139,7 @@ pub struct LedgerFacts {
 }
 
 /// A certificate of the ledger.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LedgerCertificate {
     /// Its serial in hexadecimal digits.
@@ -148,7 +151,7 @@ pub struct LedgerCertificate {
 }
 
 /// A revocation of the ledger.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LedgerRevocation {
     /// The certificate's serial in hexadecimal digits.
     pub serial: String,
@@ -159,7 +162,7 @@ pub struct LedgerRevocation {
 }
 
 /// How a policy executable ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "said", content = "why", rename_all = "camelCase")]
 pub enum Execution {
     /// With status 0.
@@ -171,7 +174,7 @@ pub enum Execution {
 }
 
 /// What a webhook answered.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "decision", rename_all = "camelCase")]
 pub enum WebhookAnswer {
     /// Sign it.

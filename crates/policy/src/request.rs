@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use countersign_pki::{CheckedCsr, UnixTime};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// One request as the rules see it.
@@ -36,7 +37,7 @@ impl Request<'_> {
 }
 
 /// The authenticated sender of a request or of an administrative call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Requester {
     /// Who it is.
     pub identity: Identity,
@@ -79,7 +80,7 @@ impl fmt::Display for Requester {
 }
 
 /// How a sender proved who it is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "camelCase")]
 pub enum Identity {
     /// Not at all.
@@ -107,7 +108,7 @@ pub enum Identity {
 }
 
 /// What the sender asked for beside the PKCS#10 message.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Wishes {
     /// Key usages by name, for example `client auth`; empty where the door has no such wish.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -118,7 +119,9 @@ pub struct Wishes {
 }
 
 /// The name of a signer, `domain/path`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(try_from = "String", into = "String")]
 pub struct SignerName(String);
 

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use countersign_pki::UnixTime;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::request::Requester;
@@ -99,7 +100,7 @@ pub enum Use {
 }
 
 /// Every rule that was asked, what it saw and what it said.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Explanation {
     /// What came out.
     pub effect: Effect,
@@ -196,7 +197,7 @@ impl fmt::Display for Explanation {
 }
 
 /// The three outcomes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Effect {
     /// May be signed.
@@ -208,7 +209,7 @@ pub enum Effect {
 }
 
 /// What settled a decision.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Deciding {
     /// A rule of the policy.
@@ -242,7 +243,7 @@ impl Deciding {
 }
 
 /// One rule's part in a decision.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Step {
     /// The policy document the rule stands in.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -292,7 +293,7 @@ impl Step {
 }
 
 /// What a rule answers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Answer {
     /// Sign it.
@@ -311,7 +312,7 @@ impl Answer {
 }
 
 /// What a rule found in its evidence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Finding {
     /// It speaks for the request.

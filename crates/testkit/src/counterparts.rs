@@ -27,6 +27,8 @@ pub enum Counterpart {
     Openssl,
     /// pkilint; its first argument is the linter.
     Pkilint,
+    /// schemathesis, which calls what an OpenAPI document describes.
+    Schemathesis,
     /// systemd's judge of unit files.
     SystemdAnalyze,
 }
@@ -110,7 +112,8 @@ impl Counterpart {
             | Self::PuppetserverCa27
             | Self::Puppetserver
             | Self::Kubectl
-            | Self::Pkilint => None,
+            | Self::Pkilint
+            | Self::Schemathesis => None,
         }
     }
 
@@ -129,6 +132,7 @@ impl Counterpart {
             Self::Openssl => "debian/bin/openssl",
             Self::Kubectl => "kubectl/kubectl",
             Self::Pkilint => "pkilint/bin/pkilint",
+            Self::Schemathesis => "schemathesis/bin/schemathesis",
             Self::SystemdAnalyze => "debian/bin/systemd-analyze",
         }))
     }
@@ -143,6 +147,7 @@ impl Counterpart {
             Self::Kubectl => "kubectl",
             Self::Openssl => "openssl",
             Self::Pkilint => "pkilint",
+            Self::Schemathesis => "schemathesis",
             Self::SystemdAnalyze => "systemd-analyze",
         }
     }
@@ -157,6 +162,7 @@ impl Counterpart {
             Self::Kubectl => "COUNTERSIGN_TEST_KUBECTL",
             Self::Openssl => "COUNTERSIGN_TEST_OPENSSL",
             Self::Pkilint => "COUNTERSIGN_TEST_PKILINT",
+            Self::Schemathesis => "COUNTERSIGN_TEST_SCHEMATHESIS",
             Self::SystemdAnalyze => "COUNTERSIGN_TEST_SYSTEMD_ANALYZE",
         }
     }

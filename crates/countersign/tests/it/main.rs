@@ -31,6 +31,7 @@ mod pkilint;
 mod puppet_agent;
 mod puppetserver_ca;
 mod reload;
+mod schemathesis;
 mod service_manager;
 mod site;
 mod takeover;

@@ -10,36 +10,61 @@ use countersign_authority::{Door, Submission};
 use countersign_pki::{CheckedCsr, CsrLimits, terminal_safe};
 use countersign_policy::{PersonDecision, PersonVerdict, Requester, SignerName, Wishes};
 use http::StatusCode;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tracing::info;
 
-use super::faults::Refusal;
-use super::requests::{MAX_REASON, unreadable};
-use super::{Administrator, EnrolDoor, json};
+use super::faults::{Refusal, Refused};
+use super::item::RequestItem;
+use super::number;
+use super::operation::{Operation, Tag};
+use super::requests::{MAX_REASON, refuse_long, unreadable};
+use super::{Administrator, EnrolDoor, json, required_body};
 use crate::puppet::{Certname, PuppetDoor};
 
-/// The body.
-#[derive(Debug, Deserialize)]
+/// What is asked for.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "AdministratorRequest")]
 pub(super) struct Asked {
+    /// The certname; it must be free.
+    #[schemars(example = "second-admin.example.com")]
     name: String,
+    /// The signer of administrators' certificates.
+    #[schemars(extend("const" = "countersign.dev/puppet-admin"))]
     signer: String,
     /// PKCS#10 in PEM, whose common name is the name.
+    #[schemars(example = EXAMPLE_CSR)]
     csr: String,
+    /// Why, for the record; at most 1024 characters.
     #[serde(default)]
+    #[schemars(length(max = MAX_REASON))]
     reason: String,
-    #[serde(default)]
+    /// How long the certificate shall live.
+    #[serde(default, deserialize_with = "number::optional")]
+    #[schemars(range(min = 1, max = number::MAX))]
     lifetime_seconds: Option<u64>,
 }
+
+pub(super) const CREATE: Operation = Operation::new(
+    "createAdministrator",
+    Tag::Requests,
+    "Ask for another administrator's certificate",
+)
+.about(
+    "An administrator asks for another administrator's certificate and decides in the same call. The only signer that can \
+     be asked for here is countersign.dev/puppet-admin; no other call reaches it.",
+)
+.body::<Asked>()
+.answers::<RequestItem>(201, "The request, approved, with its certificate.")
+.refuses(&[Refused::Conflict]);
 
 pub(super) async fn create(
     State(door): State<EnrolDoor>,
     Administrator(actor): Administrator,
     body: Bytes,
 ) -> Result<Response, Refusal> {
-    let asked: Asked = serde_json::from_slice(&body).map_err(|error| Refusal::Invalid {
-        what: format!("the body: {error}"),
-    })?;
+    let asked: Asked = required_body(&body)?;
     let submission = door.examined(asked, actor).await?;
     let name = submission.key.clone();
     let submitted = door.authority().submit(submission).await?;
@@ -64,9 +89,7 @@ impl EnrolDoor {
                     .to_owned(),
             )
         })?;
-        if asked.reason.len() > MAX_REASON {
-            return Err(invalid(format!("reason has more than {MAX_REASON} bytes")));
-        }
+        refuse_long(&asked.reason)?;
         if asked.lifetime_seconds == Some(0) {
             return Err(invalid("lifetime_seconds must be at least 1".to_owned()));
         }
@@ -121,3 +144,13 @@ impl EnrolDoor {
         })
     }
 }
+
+/// For the document. Nobody has its key.
+const EXAMPLE_CSR: &str = "\
+-----BEGIN CERTIFICATE REQUEST-----\n\
+MIHeMIGFAgEAMCMxITAfBgNVBAMMGHNlY29uZC1hZG1pbi5leGFtcGxlLmNvbTBZ\n\
+MBMGByqGSM49AgEGCCqGSM49AwEHA0IABHKw0dfHR4ey+PA33mMX2U+O86/WID0M\n\
+V0Bo8Z5vHpQ5EJE2gtCA+/mEcCErsNA8X7EM3J2YJRaqCNhFR4KmQ9WgADAKBggq\n\
+hkjOPQQDAgNIADBFAiB9wJJlzTG31tY9RDQk9Pt51uq5Btw1kaKOBjM18hNCaQIh\n\
+APZBsFUNMNJZFOb3OZBojFttzug+koHKsblADN1/R02k\n\
+-----END CERTIFICATE REQUEST-----\n";

@@ -1,48 +1,72 @@
 //! `/certificates`: the ledger.
 
 use axum::body::Bytes;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use countersign_authority::{IssuerId, LedgerEntry};
 use countersign_pki::{RevocationReason, Serial};
 use http::StatusCode;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tracing::info;
 
-use super::cursor::{Page, Paging};
-use super::faults::Refusal;
+use super::cursor::{DEFAULT_LIMIT, MAX_LIMIT, Page, Paging};
+use super::faults::{Refusal, Refused};
 use super::item::CertificateItem;
+use super::operation::{Operation, Tag};
+use super::parameters::{Path, Query};
 use super::{Administrator, EnrolDoor, Granted, json, optional_body};
 
 /// The parameters of the list.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Listing {
+    /// Only this issuer.
     issuer: Option<String>,
+    /// Only this name.
     name: Option<String>,
+    /// The cursor of the page before.
     cursor: Option<String>,
+    /// How many items a page holds.
+    #[schemars(with = "u32", range(min = 1, max = MAX_LIMIT), extend("default" = DEFAULT_LIMIT))]
     limit: Option<usize>,
 }
 
-/// What may come with a revocation: the reason by its name in RFC 5280 5.3.1.
-#[derive(Debug, Default, Deserialize)]
+/// The parameters of one certificate.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct Numbered {
+    /// The issuer.
+    #[schemars(example = &"puppet")]
+    issuer: String,
+    /// Serial number in hexadecimal digits of either case, 0x in front or not.
+    #[schemars(regex(pattern = "^(0[xX])?0{0,24}[1-9a-fA-F][0-9a-fA-F]{0,39}$"))]
+    serial: String,
+}
+
+/// What may come with a revocation.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Revocation")]
 pub(super) struct Revoking {
+    /// The reason by its name in RFC 5280 5.3.1; unspecified if absent.
+    #[schemars(extend("enum" = reasons()))]
     reason: Option<String>,
 }
 
 /// Where a page ends: issuer, name.
 type Place = (String, String);
 
-/// The newest certificate of each name, by issuer and name.
+pub(super) const LIST: Operation =
+    Operation::new("listCertificates", Tag::Certificates, "List certificates")
+        .about("The newest certificate of each name, by issuer and name.")
+        .query::<Listing>()
+        .answers::<Page<CertificateItem>>(200, "A page of certificates.")
+        .refuses(&[Refused::NotFound]);
+
 pub(super) async fn list(
     State(door): State<EnrolDoor>,
-    listing: Result<Query<Listing>, QueryRejection>,
+    Query(listing): Query<Listing>,
 ) -> Result<Response, Refusal> {
-    let Query(listing) = listing.map_err(|fault| Refusal::Invalid {
-        what: fault.body_text(),
-    })?;
     let paging = Paging {
         cursor: listing.cursor,
         limit: listing.limit,
@@ -96,9 +120,16 @@ pub(super) async fn list(
     ))
 }
 
+pub(super) const SHOW: Operation =
+    Operation::new("showCertificate", Tag::Certificates, "Show a certificate")
+        .about("With the decision that led to it.")
+        .path::<Numbered>()
+        .answers::<CertificateItem>(200, "The certificate.")
+        .refuses(&[Refused::NotFound]);
+
 pub(super) async fn show(
     State(door): State<EnrolDoor>,
-    Path((issuer, serial)): Path<(String, String)>,
+    Path(Numbered { issuer, serial }): Path<Numbered>,
 ) -> Result<Response, Refusal> {
     let entry = door
         .entry(&door.issuer(&issuer)?, &parse_serial(&serial)?)
@@ -106,10 +137,20 @@ pub(super) async fn show(
     Ok(json(StatusCode::OK, &CertificateItem::complete(&entry)))
 }
 
-/// Revoking again changes nothing and is answered like the first time.
+pub(super) const REVOKE: Operation =
+    Operation::new("revokeCertificate", Tag::Certificates, "Revoke a certificate")
+        .about(
+            "It counts nowhere any more, and stands in the published list, before the answer is sent. Revoking again \
+             changes nothing: the first date and reason stand.",
+        )
+        .path::<Numbered>()
+        .optional_body::<Revoking>()
+        .answers::<CertificateItem>(200, "The certificate.")
+        .refuses(&[Refused::NotFound]);
+
 pub(super) async fn revoke(
     State(door): State<EnrolDoor>,
-    Path((issuer, serial)): Path<(String, String)>,
+    Path(Numbered { issuer, serial }): Path<Numbered>,
     Administrator(actor): Administrator,
     Granted(grant): Granted,
     body: Bytes,
@@ -160,18 +201,29 @@ fn parse_serial(text: &str) -> Result<Serial, Refusal> {
     })
 }
 
-/// Reasons that a complete list can carry and nobody takes back.
 fn parse_reason(name: &str) -> Result<RevocationReason, Refusal> {
-    let permanent = |reason: &RevocationReason| {
-        !matches!(
-            reason,
-            RevocationReason::CertificateHold | RevocationReason::RemoveFromCrl
-        )
-    };
     RevocationReason::from_name(name)
-        .filter(permanent)
+        .filter(|reason| PERMANENT.contains(reason))
         .ok_or_else(|| Refusal::Invalid {
             what: "reason must be one of RFC 5280 5.3.1, such as keyCompromise or superseded"
                 .to_owned(),
         })
 }
+
+/// What a body may say, which may also be nothing.
+fn reasons() -> Vec<Option<&'static str>> {
+    let names = PERMANENT.map(RevocationReason::name).map(Some);
+    names.into_iter().chain([None]).collect()
+}
+
+/// Reasons that a complete list can carry and nobody takes back.
+const PERMANENT: [RevocationReason; 8] = [
+    RevocationReason::Unspecified,
+    RevocationReason::KeyCompromise,
+    RevocationReason::CaCompromise,
+    RevocationReason::AffiliationChanged,
+    RevocationReason::Superseded,
+    RevocationReason::CessationOfOperation,
+    RevocationReason::PrivilegeWithdrawn,
+    RevocationReason::AaCompromise,
+];

@@ -2,15 +2,18 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::faults::Refusal;
 
-/// One page. A cursor is there as long as more follows.
-#[derive(Debug, Serialize)]
+/// One page.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "{T}Page")]
 pub(super) struct Page<T> {
     items: Vec<T>,
+    /// Present as long as more follows.
     #[serde(skip_serializing_if = "Option::is_none")]
     cursor: Option<String>,
 }
@@ -57,5 +60,5 @@ impl Paging {
     }
 }
 
-const DEFAULT_LIMIT: usize = 100;
-const MAX_LIMIT: usize = 1000;
+pub(super) const DEFAULT_LIMIT: usize = 100;
+pub(super) const MAX_LIMIT: usize = 1000;

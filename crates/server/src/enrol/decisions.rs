@@ -2,8 +2,7 @@
 //!
 //! The messages are without their attributes: nothing that may be a secret is needed to decide, and none is shown.
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use countersign_authority::store::RequestFilter;
 use countersign_authority::{Door, RequestRecord, RequestState};
@@ -12,30 +11,40 @@ use countersign_pki::{
 };
 use countersign_policy::{Explanation, RecordedEvidence, Requester, Wishes};
 use http::StatusCode;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::error;
 
-use super::cursor::{Page, Paging};
+use super::cursor::{DEFAULT_LIMIT, MAX_LIMIT, Page, Paging};
 use super::faults::Refusal;
+use super::operation::{Operation, Tag};
+use super::parameters::Query;
 use super::requests::{Place, after, since, states};
 use super::{EnrolDoor, json};
 
 /// The parameters of the list.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Listing {
+    /// Only this door.
     door: Option<String>,
-    /// One state, or several with commas.
+    /// Only these states: one, or several with commas.
+    #[schemars(with = "Vec<RequestState>", length(min = 1))]
     state: Option<String>,
+    /// Only this name.
     name: Option<String>,
     /// Only what arrived then or later.
+    #[schemars(with = "UnixTime")]
     since: Option<String>,
+    /// The cursor of the page before.
     cursor: Option<String>,
+    /// How many items a page holds.
+    #[schemars(with = "u32", range(min = 1, max = MAX_LIMIT), extend("default" = DEFAULT_LIMIT))]
     limit: Option<usize>,
 }
 
 /// One decision.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct DecisionItem {
     id: String,
     door: String,
@@ -70,13 +79,19 @@ impl DecisionItem {
     }
 }
 
+pub(super) const LIST: Operation =
+    Operation::new("listDecisions", Tag::Policy, "List decisions with their evidence")
+        .about(
+            "Every request on record as the policy saw it, with what its decision rests on, so that it can be decided anew \
+             under another policy. Messages are without attributes; their signatures say nothing.",
+        )
+        .query::<Listing>()
+        .answers::<Page<DecisionItem>>(200, "A page of decisions.");
+
 pub(super) async fn list(
     State(door): State<EnrolDoor>,
-    listing: Result<Query<Listing>, QueryRejection>,
+    Query(listing): Query<Listing>,
 ) -> Result<Response, Refusal> {
-    let Query(listing) = listing.map_err(|fault| Refusal::Invalid {
-        what: fault.body_text(),
-    })?;
     let paging = Paging {
         cursor: listing.cursor,
         limit: listing.limit,

@@ -1,11 +1,13 @@
 //! Refusals of the native interface, and what they look like.
 
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::response::{IntoResponse, Response};
 use countersign_authority::store::StoreFault;
 use countersign_authority::{ActFault, Broken, RequestState, RevokeFault, SignFault, SubmitFault};
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use tracing::{error, warn};
 
 use crate::access::Needed;
@@ -56,27 +58,31 @@ impl Refusal {
         }
     }
 
-    /// A word for programs.
-    fn code(&self) -> &'static str {
+    fn code(&self) -> Code {
         match self {
-            Self::Unauthenticated(_) => "unauthenticated",
-            Self::Forbidden(_) | Self::Impersonation => "forbidden",
-            Self::NoSuchCall | Self::NotFound { .. } => "not_found",
-            Self::MethodNotAllowed => "method_not_allowed",
-            Self::Body(BodyFault::TooLong { .. }) => "body_too_large",
-            Self::Body(BodyFault::TooSlow) => "body_too_slow",
-            Self::Body(BodyFault::BrokenOff) | Self::Invalid { .. } => "invalid",
-            Self::Conflict { .. } => "conflict",
-            Self::Unsignable { .. } => "unsignable",
-            Self::Unavailable { .. } => "unavailable",
-            Self::Internal { .. } => "internal",
+            Self::Unauthenticated(_) => Code::Unauthenticated,
+            Self::Forbidden(_) | Self::Impersonation => Code::Forbidden,
+            Self::NoSuchCall | Self::NotFound { .. } => Code::NotFound,
+            Self::MethodNotAllowed => Code::MethodNotAllowed,
+            Self::Body(BodyFault::TooLong { .. }) => Code::BodyTooLarge,
+            Self::Body(BodyFault::TooSlow) => Code::BodyTooSlow,
+            Self::Body(BodyFault::BrokenOff) | Self::Invalid { .. } => Code::Invalid,
+            Self::Conflict { .. } => Code::Conflict,
+            Self::Unsignable { .. } => Code::Unsignable,
+            Self::Unavailable { .. } => Code::Unavailable,
+            Self::Internal { .. } => Code::Internal,
         }
     }
 }
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let body = json!({ "error": { "code": self.code(), "message": self.to_string() } });
+        let body = ErrorBody {
+            error: ErrorMembers {
+                code: self.code(),
+                message: self.to_string(),
+            },
+        };
         let mut response = super::json(self.status(), &body);
         if matches!(self, Self::Unavailable { .. }) {
             response
@@ -84,6 +90,141 @@ impl IntoResponse for Refusal {
                 .insert(RETRY_AFTER, HeaderValue::from_static("10"));
         }
         response
+    }
+}
+
+/// A refusal.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Error")]
+pub(super) struct ErrorBody {
+    error: ErrorMembers,
+}
+
+/// What is wrong.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(inline)]
+struct ErrorMembers {
+    code: Code,
+    /// A sentence for people.
+    message: String,
+}
+
+/// A word for programs.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+enum Code {
+    Unauthenticated,
+    Forbidden,
+    NotFound,
+    MethodNotAllowed,
+    BodyTooLarge,
+    BodyTooSlow,
+    Invalid,
+    Conflict,
+    Unsignable,
+    Unavailable,
+    Internal,
+}
+
+/// The statuses of refusals, as the document explains them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    Invalid,
+    Unauthenticated,
+    Forbidden,
+    NotFound,
+    BodyTooSlow,
+    Conflict,
+    BodyTooLarge,
+    Internal,
+    Unavailable,
+}
+
+impl Refused {
+    pub(super) const ALL: [Self; 9] = [
+        Self::Invalid,
+        Self::Unauthenticated,
+        Self::Forbidden,
+        Self::NotFound,
+        Self::BodyTooSlow,
+        Self::Conflict,
+        Self::BodyTooLarge,
+        Self::Internal,
+        Self::Unavailable,
+    ];
+
+    /// What any call of administrators may answer: its path and its body are read before it is reached.
+    pub(super) const ALWAYS: [Self; 7] = [
+        Self::Invalid,
+        Self::Unauthenticated,
+        Self::Forbidden,
+        Self::BodyTooSlow,
+        Self::BodyTooLarge,
+        Self::Internal,
+        Self::Unavailable,
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Invalid => "Invalid",
+            Self::Unauthenticated => "Unauthenticated",
+            Self::Forbidden => "Forbidden",
+            Self::NotFound => "NotFound",
+            Self::BodyTooSlow => "BodyTooSlow",
+            Self::Conflict => "Conflict",
+            Self::BodyTooLarge => "BodyTooLarge",
+            Self::Internal => "Internal",
+            Self::Unavailable => "Unavailable",
+        }
+    }
+
+    pub(super) fn status(self) -> u16 {
+        match self {
+            Self::Invalid => 400,
+            Self::Unauthenticated => 401,
+            Self::Forbidden => 403,
+            Self::NotFound => 404,
+            Self::BodyTooSlow => 408,
+            Self::Conflict => 409,
+            Self::BodyTooLarge => 413,
+            Self::Internal => 500,
+            Self::Unavailable => 503,
+        }
+    }
+
+    pub(super) fn about(self) -> &'static str {
+        match self {
+            Self::Invalid => {
+                "invalid: a parameter, a member of the body or the body itself is not acceptable, or the body broke off."
+            }
+            Self::Unauthenticated => "unauthenticated: no client certificate was shown.",
+            Self::Forbidden => "forbidden: the client certificate is not an administrator's.",
+            Self::NotFound => "not_found: there is no such request, issuer or certificate.",
+            Self::BodyTooSlow => "body_too_slow: the body did not arrive within 30 seconds.",
+            Self::Conflict => {
+                "conflict: the request is decided already or changes at this moment. unsignable: its signer cannot sign it."
+            }
+            Self::BodyTooLarge => "body_too_large: the body has more than 16384 bytes.",
+            Self::Internal => "internal: the authority failed; its log says how.",
+            Self::Unavailable => "unavailable: nothing was done; worth another try.",
+        }
+    }
+}
+
+impl From<PathRejection> for Refusal {
+    fn from(fault: PathRejection) -> Self {
+        Self::Invalid {
+            what: format!("the path: {}", fault.body_text()),
+        }
+    }
+}
+
+impl From<QueryRejection> for Refusal {
+    fn from(fault: QueryRejection) -> Self {
+        Self::Invalid {
+            what: fault.body_text(),
+        }
     }
 }
 

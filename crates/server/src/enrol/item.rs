@@ -3,35 +3,63 @@
 use countersign_authority::{LedgerEntry, RequestRecord, RequestState, Revoked, Signer};
 use countersign_pki::{AltName, CheckedCsr, CsrFault, UnixTime, pem, sha256_colon};
 use countersign_policy::{Explanation, Requester};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// One request.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Request")]
 pub(super) struct RequestItem {
+    /// Identity of the request: a UUID, never used again.
+    #[schemars(extend("format" = "uuid"))]
     id: String,
+    /// The door it came through.
+    #[schemars(example = &"puppet", example = &"kubernetes")]
     door: String,
+    /// Its name at that door: the certname of a Puppet agent, the object name of a Kubernetes request.
     name: String,
+    /// Where it stands.
     state: RequestState,
+    /// Whether it occupies its name at the door. A Puppet request whose certificate was issued does not.
     live: bool,
+    /// The signer that was asked.
+    #[schemars(example = "countersign.dev/puppet-agent")]
     signer: String,
+    /// Who sent it.
     requester: Requester,
+    /// When it arrived.
     created: UnixTime,
+    /// The requested subject, as RFC 4514 text.
+    #[schemars(example = "CN=web01.example.com")]
     subject: String,
+    /// Requested DNS names.
     dns_names: Vec<String>,
+    /// Requested addresses.
     ip_addresses: Vec<String>,
+    /// Requested mail addresses.
     emails: Vec<String>,
+    /// Requested URIs.
     uris: Vec<String>,
+    /// Usages asked for beside the message, by the names that Kubernetes has for them.
     usages: Vec<String>,
+    /// Lifetime asked for beside the message.
     expiration_seconds: Option<u64>,
+    /// Family of the public key.
+    #[schemars(extend("enum" = ["rsa", "ec", "ed25519"]))]
     key_type: &'static str,
+    /// Size of the public key in bits.
     key_size: u32,
+    /// SHA-256 as upper-case hexadecimal pairs with colons, over the DER of the message.
     csr_fingerprint: String,
+    /// SHA-256 as upper-case hexadecimal pairs with colons, over the public key (SubjectPublicKeyInfo).
     key_fingerprint: String,
-    /// Why the signer could not sign it.
+    /// Why the signer could not sign it. Undecided requests are judged by the signer as it is now.
     unsignable: Option<String>,
+    /// Why it was decided as it was, or waits.
     explanation: Explanation,
+    /// What it led to.
     certificate: Option<IssuedItem>,
-    /// The message itself; only where one request is asked for.
+    /// The whole message as PEM. Only where a single request is asked for: its attributes may hold secrets.
     #[serde(skip_serializing_if = "Option::is_none")]
     csr: Option<String>,
 }
@@ -112,12 +140,19 @@ fn unsignable(record: &RequestRecord, csr: &CheckedCsr, signer: Option<&Signer>)
 }
 
 /// The certificate of a request, in short.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Issued")]
 struct IssuedItem {
+    /// The issuer.
+    #[schemars(example = &"puppet")]
     issuer: String,
+    /// Serial number in upper-case hexadecimal digits.
     serial: String,
+    /// Start of validity.
     not_before: UnixTime,
+    /// End of validity.
     not_after: UnixTime,
+    /// Its revocation, if it was revoked.
     revoked: Option<RevokedItem>,
 }
 
@@ -134,19 +169,27 @@ impl IssuedItem {
 }
 
 /// One certificate of the ledger.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Certificate")]
 pub(super) struct CertificateItem {
     #[serde(flatten)]
     issued: IssuedItem,
+    /// The name it was issued for.
     name: String,
+    /// The signer that issued it.
     signer: String,
+    /// Identity of the request that led to it.
+    #[schemars(extend("format" = "uuid"))]
     request: String,
-    /// Missing, as the certificate itself, where another authority's inventory alone knew of it.
+    /// SHA-256 as upper-case hexadecimal pairs with colons, over the DER of the certificate; null if the certificate itself
+    /// is not known, only its entry in the inventory of the authority that it was taken over from.
     fingerprint: Option<String>,
+    /// SHA-256 as upper-case hexadecimal pairs with colons, over the public key (SubjectPublicKeyInfo).
     key_fingerprint: String,
-    /// The decision that led to it, and the certificate; only where one is asked for.
+    /// The decision that led to it. Only where a single certificate is asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     explanation: Option<Explanation>,
+    /// The certificate as PEM. Like the explanation, only where a single certificate is asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     certificate: Option<String>,
 }
@@ -178,9 +221,13 @@ fn der(entry: &LedgerEntry) -> Option<&[u8]> {
     Some(entry.der.as_slice()).filter(|der| !der.is_empty())
 }
 
-#[derive(Debug, Serialize)]
+/// A revocation.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Revoked")]
 struct RevokedItem {
+    /// When.
     at: UnixTime,
+    /// A reason of RFC 5280 5.3.1.
     reason: &'static str,
 }
 

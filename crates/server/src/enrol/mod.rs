@@ -1,9 +1,10 @@
 //! The native interface: every door's requests and every issuer's certificates, as JSON.
 //!
 //! It is served beside the Puppet door, whose administrators it knows, and beside the Kubernetes door, whose users it
-//! knows; which role each call needs stands in the table of calls. Lists are `{"items": [...], "cursor": "..."}`, times RFC 3339, errors `{"error": {"code", "message"}}`. Attributes of requests,
-//! which may hold secrets, are in no object; only the complete message of a single request has them. `openapi.json`
-//! describes all of it, and is served to anybody.
+//! knows; which role each call needs stands in the table of calls. Lists are `{"items": [...], "cursor": "..."}`, times
+//! RFC 3339, errors `{"error": {"code", "message"}}`. Attributes of requests, which may hold secrets, are in no object;
+//! only the complete message of a single request has them. `openapi.json`, made from the routes below, describes all of
+//! it and is served to anybody.
 
 mod administrators;
 mod admission;
@@ -12,18 +13,21 @@ mod cursor;
 mod decisions;
 mod faults;
 mod item;
+mod number;
 mod openapi;
+mod operation;
+mod parameters;
 mod policy;
 mod rejections;
 mod requests;
 mod route;
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
-use axum::routing::get;
 use countersign_authority::{Authority, IssuerId};
 use countersign_policy::SignerName;
 use http::{HeaderValue, Method, StatusCode, header};
@@ -131,7 +135,8 @@ pub fn router(door: EnrolDoor) -> Router {
     for route in routes() {
         calls = calls.route(route.path, route.guarded(&door));
     }
-    let public = get(openapi::document).fallback(|| async { Refusal::MethodNotAllowed });
+    let public = public_route().open();
+    let public = public.fallback(|| async { Refusal::MethodNotAllowed });
     let calls = calls
         .method_not_allowed_fallback(admission::no_such_method)
         .fallback(admission::no_such_call)
@@ -140,7 +145,7 @@ pub fn router(door: EnrolDoor) -> Router {
     Router::new().nest(BASE, calls)
 }
 
-/// The paths of all calls, under `/enrol/v1` and with their parameters in braces: what the document has to describe.
+/// The paths of all calls, under `/enrol/v1` and with their parameters in braces.
 pub fn paths() -> Vec<&'static str> {
     let guarded = routes().into_iter().map(|route| route.path);
     guarded.chain([openapi::PATH]).collect()
@@ -157,26 +162,48 @@ pub fn calls() -> Vec<(Method, &'static str, Needs)> {
     calls.collect()
 }
 
-/// The calls, and which role each needs. Nothing else is served but the document.
+/// The calls, and which role each needs. A call is added in three steps: its handler, an [`operation::Operation`] beside
+/// the handler that names the types it reads and writes (which derive `JsonSchema` beside `Deserialize` or `Serialize`; their
+/// doc comments become the document's descriptions), and a line here with both. The document follows.
 fn routes() -> Vec<Route> {
     vec![
         Route::at("/requests")
-            .get(Read, requests::list)
-            .post(Admin, administrators::create),
+            .get(Read, requests::list, &requests::LIST)
+            .post(Admin, administrators::create, &administrators::CREATE),
         Route::at("/requests/{door}/{name}")
-            .get(Read, requests::show)
-            .delete(Sign(InPath), requests::delete),
-        Route::at("/requests/{door}/{name}/approve").post(Sign(InPath), requests::approve),
-        Route::at("/requests/{door}/{name}/deny").post(Sign(InPath), requests::deny),
-        Route::at("/policy").get(Read, policy::show),
-        Route::at("/policy/{generation}").get(Read, policy::version),
-        Route::at("/rejections").get(Read, rejections::list),
-        Route::at("/decisions").get(Read, decisions::list),
-        Route::at("/certificates").get(Read, certificates::list),
-        Route::at("/certificates/{issuer}/{serial}").get(Read, certificates::show),
-        Route::at("/certificates/{issuer}/{serial}/revoke")
-            .post(Sign(Within), certificates::revoke),
+            .get(Read, requests::show, &requests::SHOW)
+            .delete(Sign(InPath), requests::delete, &requests::DELETE),
+        Route::at("/requests/{door}/{name}/approve").post(
+            Sign(InPath),
+            requests::approve,
+            &requests::APPROVE,
+        ),
+        Route::at("/requests/{door}/{name}/deny").post(
+            Sign(InPath),
+            requests::deny,
+            &requests::DENY,
+        ),
+        Route::at("/policy").get(Read, policy::show, &policy::SHOW),
+        Route::at("/policy/{generation}").get(Read, policy::version, &policy::VERSION),
+        Route::at("/rejections").get(Read, rejections::list, &rejections::LIST),
+        Route::at("/decisions").get(Read, decisions::list, &decisions::LIST),
+        Route::at("/certificates").get(Read, certificates::list, &certificates::LIST),
+        Route::at("/certificates/{issuer}/{serial}").get(
+            Read,
+            certificates::show,
+            &certificates::SHOW,
+        ),
+        Route::at("/certificates/{issuer}/{serial}/revoke").post(
+            Sign(Within),
+            certificates::revoke,
+            &certificates::REVOKE,
+        ),
     ]
+}
+
+/// The document, which is for anybody.
+fn public_route() -> Route {
+    Route::at(openapi::PATH).get(Read, openapi::document, &openapi::DESCRIBE)
 }
 
 fn json(status: StatusCode, value: &impl Serialize) -> Response {
@@ -201,15 +228,24 @@ fn json(status: StatusCode, value: &impl Serialize) -> Response {
     }
 }
 
-/// The members of a body that may be left out altogether. Unknown members are refused: a misspelt wish must not be
-/// ignored.
+/// The members of a body that may be left out altogether.
 fn optional_body<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Refusal> {
-    if body.trim_ascii().is_empty() {
+    if body.is_empty() {
         return Ok(T::default());
     }
-    serde_json::from_slice(body).map_err(|error| Refusal::Invalid {
-        what: format!("the body: {error}"),
-    })
+    required_body(body)
+}
+
+/// The members of a body. Unknown members are refused: a misspelt wish must not be ignored.
+fn required_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+    let invalid = |what: &dyn Display| Refusal::Invalid {
+        what: format!("the body: {what}"),
+    };
+    // Without this, a list would be taken for the members in their order.
+    if body.trim_ascii_start().starts_with(b"[") {
+        return Err(invalid(&"it must be an object, with its members by name"));
+    }
+    serde_json::from_slice(body).map_err(|error| invalid(&error))
 }
 
 const BASE: &str = "/enrol/v1";

@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::Response;
 use countersign_pki::UnixTime;
 use countersign_policy::Policy;
 use http::StatusCode;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-use super::faults::Refusal;
+use super::faults::{Refusal, Refused};
+use super::operation::{Operation, Tag};
+use super::parameters::Path;
 use super::{EnrolDoor, json};
 
 /// What is known of the policy in force. Cheap to clone: every clone is the same state.
@@ -19,8 +22,9 @@ pub struct PolicyState {
     current: Arc<ArcSwap<PolicyStatus>>,
 }
 
-#[derive(Clone, Debug, Default, Serialize)]
-struct PolicyStatus {
+/// The policy in force.
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct PolicyStatus {
     generation: u64,
     loaded: Option<UnixTime>,
     files: Vec<String>,
@@ -29,8 +33,9 @@ struct PolicyStatus {
     refused: Option<RefusedPolicy>,
 }
 
-#[derive(Clone, Debug, Serialize)]
-struct RuleItem {
+/// One rule.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(super) struct RuleItem {
     /// The document it stands in; absent where a setting stands for it.
     policy: Option<String>,
     name: String,
@@ -38,14 +43,24 @@ struct RuleItem {
     rule: String,
 }
 
-#[derive(Clone, Debug, Serialize)]
-struct RefusedPolicy {
+/// Why the files are not in force.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(super) struct RefusedPolicy {
     time: UnixTime,
     faults: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
-struct PolicyVersionItem {
+/// A version in a path.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct Numbered {
+    /// The generation.
+    #[schemars(range(min = 0, max = 9_007_199_254_740_991_u64))]
+    generation: u64,
+}
+
+/// A policy as it was put in force.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct PolicyVersionItem {
     generation: u64,
     loaded: UnixTime,
     sha256: String,
@@ -90,21 +105,35 @@ impl PolicyState {
     }
 }
 
+pub(super) const SHOW: Operation =
+    Operation::new("showPolicy", Tag::Policy, "The policy in force")
+        .about("Its rules in the order in which they are asked, and whether a later change of its files was refused.")
+        .answers::<PolicyStatus>(200, "The policy.");
+
 pub(super) async fn show(State(door): State<EnrolDoor>) -> Response {
     let status = door.policy().current.load_full();
     json(StatusCode::OK, &*status)
 }
 
+pub(super) const VERSION: Operation = Operation::new(
+    "showPolicyVersion",
+    Tag::Policy,
+    "The policy of a generation",
+)
+.about("The text of a policy that is or was in force.")
+.path::<Numbered>()
+.answers::<PolicyVersionItem>(200, "The policy.")
+.refuses(&[Refused::NotFound]);
+
 /// The text of the policy that decided something once.
 pub(super) async fn version(
     State(door): State<EnrolDoor>,
-    Path(generation): Path<String>,
+    Path(Numbered { generation }): Path<Numbered>,
 ) -> Result<Response, Refusal> {
     let missing = || Refusal::NotFound {
         what: "there is no policy of this generation".to_owned(),
     };
-    let number: u64 = generation.parse().map_err(|_| missing())?;
-    let found = door.authority().policy_of(number).await?;
+    let found = door.authority().policy_of(generation).await?;
     let version = found.ok_or_else(missing)?;
     let item = PolicyVersionItem {
         generation: version.generation,

@@ -1,36 +1,44 @@
 //! `/rejections`: what was turned away, newest first, and why.
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use countersign_authority::store::{Rejection, RejectionFilter};
 use countersign_authority::{Door, RequestState};
 use countersign_pki::{UnixTime, fingerprint_sha256};
 use countersign_policy::{Deciding, Requester};
 use http::StatusCode;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::cursor::{Page, Paging};
+use super::cursor::{DEFAULT_LIMIT, MAX_LIMIT, Page, Paging};
 use super::faults::Refusal;
+use super::operation::{Operation, Tag};
+use super::parameters::Query;
 use super::requests::since;
 use super::{EnrolDoor, json};
 
 /// The parameters of the list.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Listing {
+    /// Only this door.
     door: Option<String>,
+    /// Only this name.
     certname: Option<String>,
-    /// The reason's word.
+    /// Only those with this reason, in one word.
     reason: Option<String>,
     /// Only what arrived then or later.
+    #[schemars(with = "UnixTime")]
     since: Option<String>,
+    /// The cursor of the page before.
     cursor: Option<String>,
+    /// How many items a page holds.
+    #[schemars(with = "u32", range(min = 1, max = MAX_LIMIT), extend("default" = DEFAULT_LIMIT))]
     limit: Option<usize>,
 }
 
 /// One request that was turned away.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct RejectionItem {
     request_id: String,
     time: UnixTime,
@@ -82,13 +90,19 @@ impl RejectionItem {
     }
 }
 
+pub(super) const LIST: Operation =
+    Operation::new("listRejections", Tag::Requests, "List what was turned away")
+        .about(
+            "Requests that were denied or could not be decided, newest first. What rules turned away at the Puppet door is \
+             kept in bounded number.",
+        )
+        .query::<Listing>()
+        .answers::<Page<RejectionItem>>(200, "A page of rejections.");
+
 pub(super) async fn list(
     State(door): State<EnrolDoor>,
-    listing: Result<Query<Listing>, QueryRejection>,
+    Query(listing): Query<Listing>,
 ) -> Result<Response, Refusal> {
-    let Query(listing) = listing.map_err(|fault| Refusal::Invalid {
-        what: fault.body_text(),
-    })?;
     let paging = Paging {
         cursor: listing.cursor,
         limit: listing.limit,

@@ -1,7 +1,7 @@
 //! `/requests`: what was asked for at any door, and what people say to it.
 
 use axum::body::Bytes;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use countersign_authority::store::{Past, RequestFilter, StoreFault};
 use countersign_authority::{
@@ -9,57 +9,90 @@ use countersign_authority::{
 };
 use countersign_pki::{UnixTime, terminal_safe};
 use http::StatusCode;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use tracing::{error, info};
 
-use super::cursor::{Page, Paging};
-use super::faults::Refusal;
+use super::cursor::{DEFAULT_LIMIT, MAX_LIMIT, Page, Paging};
+use super::faults::{Refusal, Refused};
 use super::item::RequestItem;
+use super::number;
+use super::operation::{Operation, Tag};
+use super::parameters::{Path, Query};
 use super::{Administrator, EnrolDoor, Granted, json, optional_body};
 
 /// The parameters of the list.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Listing {
+    /// Only this door.
     door: Option<String>,
-    /// One state, or several with commas.
+    /// Only these states: one, or several with commas.
+    #[schemars(with = "Vec<RequestState>", length(min = 1))]
     state: Option<String>,
+    /// Only this name.
     name: Option<String>,
-    /// The reason's word.
+    /// Only those with this reason, in one word.
     reason: Option<String>,
     /// Only what arrived then or later.
+    #[schemars(with = "UnixTime")]
     since: Option<String>,
-    /// Whether requests that no longer occupy their name are listed too.
+    /// Also requests that no longer occupy their name.
     past: bool,
+    /// The cursor of the page before.
     cursor: Option<String>,
+    /// How many items a page holds.
+    #[schemars(with = "u32", range(min = 1, max = MAX_LIMIT), extend("default" = DEFAULT_LIMIT))]
     limit: Option<usize>,
 }
 
+/// The parameters of one request.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct Named {
+    /// The door.
+    #[schemars(example = &"puppet")]
+    door: String,
+    /// The name at the door.
+    #[schemars(example = "web01.example.com")]
+    name: String,
+}
+
 /// What may come with an approval.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Approval")]
 pub(super) struct Approving {
+    /// Why; at most 1024 characters.
+    #[schemars(length(max = MAX_REASON))]
     reason: String,
+    /// How long the certificate lives in place of the signer's own lifetime, as far as the signer permits.
+    #[serde(deserialize_with = "number::optional")]
+    #[schemars(range(min = 1, max = number::MAX))]
     lifetime_seconds: Option<u64>,
 }
 
 /// What may come with a denial.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Denial")]
 pub(super) struct Denying {
+    /// Why; at most 1024 characters.
+    #[schemars(length(max = MAX_REASON))]
     reason: String,
 }
 
 /// Where a page ends: door, name, identity.
 pub(super) type Place = (String, String, String);
 
+pub(super) const LIST: Operation = Operation::new("listRequests", Tag::Requests, "List requests")
+    .about("By door, name and identity. Without past=true only those that occupy their name.")
+    .query::<Listing>()
+    .answers::<Page<RequestItem>>(200, "A page of requests.");
+
 pub(super) async fn list(
     State(door): State<EnrolDoor>,
-    listing: Result<Query<Listing>, axum::extract::rejection::QueryRejection>,
+    Query(listing): Query<Listing>,
 ) -> Result<Response, Refusal> {
-    let Query(listing) = listing.map_err(|fault| Refusal::Invalid {
-        what: fault.body_text(),
-    })?;
     let paging = Paging {
         cursor: listing.cursor,
         limit: listing.limit,
@@ -94,10 +127,15 @@ pub(super) async fn list(
     Ok(json(StatusCode::OK, &Page::new(items, next.as_ref())))
 }
 
-/// The request that occupies a name, else the newest that did.
+pub(super) const SHOW: Operation = Operation::new("showRequest", Tag::Requests, "Show a request")
+    .about("The request that occupies the name, else the newest that did; with the whole message.")
+    .path::<Named>()
+    .answers::<RequestItem>(200, "The request.")
+    .refuses(&[Refused::NotFound]);
+
 pub(super) async fn show(
     State(door): State<EnrolDoor>,
-    Path((at, name)): Path<(String, String)>,
+    Path(Named { door: at, name }): Path<Named>,
 ) -> Result<Response, Refusal> {
     let at = Door::from_text(at);
     let found = door
@@ -110,9 +148,20 @@ pub(super) async fn show(
     Ok(json(StatusCode::OK, &item.with_csr(&der)))
 }
 
+pub(super) const APPROVE: Operation =
+    Operation::new("approveRequest", Tag::Requests, "Approve a request")
+        .about(
+            "The certificate is signed and recorded before the answer is sent. A Puppet request that its signer cannot \
+             sign is refused and stays as it is; a Kubernetes request becomes failed.",
+        )
+        .path::<Named>()
+        .optional_body::<Approving>()
+        .answers::<RequestItem>(200, "The request after the decision.")
+        .refuses(&[Refused::NotFound, Refused::Conflict]);
+
 pub(super) async fn approve(
     State(door): State<EnrolDoor>,
-    Path((at, name)): Path<(String, String)>,
+    Path(Named { door: at, name }): Path<Named>,
     administrator: Administrator,
     Granted(grant): Granted,
     body: Bytes,
@@ -151,9 +200,16 @@ pub(super) async fn approve(
     door.decided(record).await
 }
 
+pub(super) const DENY: Operation = Operation::new("denyRequest", Tag::Requests, "Deny a request")
+    .about("Holds for this name and key until the request is deleted.")
+    .path::<Named>()
+    .optional_body::<Denying>()
+    .answers::<RequestItem>(200, "The request after the decision.")
+    .refuses(&[Refused::NotFound, Refused::Conflict]);
+
 pub(super) async fn deny(
     State(door): State<EnrolDoor>,
-    Path((at, name)): Path<(String, String)>,
+    Path(Named { door: at, name }): Path<Named>,
     administrator: Administrator,
     body: Bytes,
 ) -> Result<Response, Refusal> {
@@ -168,9 +224,19 @@ pub(super) async fn deny(
     door.decided(record).await
 }
 
+pub(super) const DELETE: Operation = Operation::new(
+    "deleteRequest",
+    Tag::Requests,
+    "Forget a request",
+)
+.about("Frees the name and lifts a person's denial. A certificate that was issued stays valid.")
+.path::<Named>()
+.answers_nothing(204, "Forgotten.")
+.refuses(&[Refused::NotFound, Refused::Conflict]);
+
 pub(super) async fn delete(
     State(door): State<EnrolDoor>,
-    Path((at, name)): Path<(String, String)>,
+    Path(Named { door: at, name }): Path<Named>,
     administrator: Administrator,
 ) -> Result<Response, Refusal> {
     let at = Door::from_text(at);
@@ -245,11 +311,7 @@ impl EnrolDoor {
 }
 
 fn act(door: Door, key: String, by: Administrator, reason: String) -> Result<Act, Refusal> {
-    if reason.len() > MAX_REASON {
-        return Err(Refusal::Invalid {
-            what: format!("reason has more than {MAX_REASON} bytes"),
-        });
-    }
+    refuse_long(&reason)?;
     Ok(Act {
         door,
         key,
@@ -272,11 +334,17 @@ pub(super) fn since(text: Option<&str>) -> Result<Option<UnixTime>, Refusal> {
     text.map(read).transpose()
 }
 
+pub(super) fn refuse_long(reason: &str) -> Result<(), Refusal> {
+    if reason.chars().count() > MAX_REASON {
+        return Err(Refusal::Invalid {
+            what: format!("reason has more than {MAX_REASON} characters"),
+        });
+    }
+    Ok(())
+}
+
 pub(super) fn states(words: Option<&str>) -> Result<Vec<RequestState>, Refusal> {
-    let words = words
-        .unwrap_or_default()
-        .split(',')
-        .filter(|word| !word.is_empty());
+    let words = words.into_iter().flat_map(|words| words.split(','));
     words
         .map(|word| {
             RequestState::from_word(word).ok_or_else(|| Refusal::Invalid {
@@ -310,4 +378,4 @@ pub(super) fn unreadable() -> Refusal {
     }
 }
 
-pub(super) const MAX_REASON: usize = 1024; // it stands in explanations, conditions and the audit log
+pub(super) const MAX_REASON: usize = 1024; // characters; it stands in explanations, conditions and the audit log

@@ -1,14 +1,16 @@
-//! A path of the interface: which methods it has, what answers them, and which role each needs.
+//! A path of the interface: which methods it has, what answers them, which role each needs, and how the document describes
+//! it.
 
 use axum::handler::Handler;
 use axum::middleware;
 use axum::routing::{MethodFilter, MethodRouter, on};
 use http::Method;
 
+use super::operation::Operation;
 use super::{EnrolDoor, admission};
 use crate::access::Needs;
 
-/// A handler cannot be added without what it needs: what is served is guarded.
+/// A handler cannot be added without what it needs and without its operation: what is served is guarded and described.
 pub(super) struct Route {
     /// Under `/enrol/v1`, with parameters in braces. A certname is `{name}` or `{certname}`; the door at which it is a
     /// name, if it may be another than Puppet's, is `{door}`.
@@ -20,6 +22,7 @@ pub(super) struct Route {
 pub(super) struct Call {
     pub(super) method: Method,
     pub(super) needs: Needs,
+    pub(super) operation: &'static Operation,
     answers: MethodRouter<EnrolDoor>,
 }
 
@@ -31,28 +34,45 @@ impl Route {
         }
     }
 
-    pub(super) fn get<H, T>(self, needs: Needs, handler: H) -> Self
+    pub(super) fn get<H, T>(self, needs: Needs, handler: H, operation: &'static Operation) -> Self
     where
         H: Handler<T, EnrolDoor>,
         T: 'static,
     {
-        self.with(Method::GET, needs, on(MethodFilter::GET, handler))
+        let answers = on(MethodFilter::GET, handler);
+        self.with(Method::GET, needs, operation, answers)
     }
 
-    pub(super) fn post<H, T>(self, needs: Needs, handler: H) -> Self
+    pub(super) fn post<H, T>(self, needs: Needs, handler: H, operation: &'static Operation) -> Self
     where
         H: Handler<T, EnrolDoor>,
         T: 'static,
     {
-        self.with(Method::POST, needs, on(MethodFilter::POST, handler))
+        let answers = on(MethodFilter::POST, handler);
+        self.with(Method::POST, needs, operation, answers)
     }
 
-    pub(super) fn delete<H, T>(self, needs: Needs, handler: H) -> Self
+    pub(super) fn put<H, T>(self, needs: Needs, handler: H, operation: &'static Operation) -> Self
     where
         H: Handler<T, EnrolDoor>,
         T: 'static,
     {
-        self.with(Method::DELETE, needs, on(MethodFilter::DELETE, handler))
+        let answers = on(MethodFilter::PUT, handler);
+        self.with(Method::PUT, needs, operation, answers)
+    }
+
+    pub(super) fn delete<H, T>(
+        self,
+        needs: Needs,
+        handler: H,
+        operation: &'static Operation,
+    ) -> Self
+    where
+        H: Handler<T, EnrolDoor>,
+        T: 'static,
+    {
+        let answers = on(MethodFilter::DELETE, handler);
+        self.with(Method::DELETE, needs, operation, answers)
     }
 
     /// The methods with a guard before each.
@@ -65,10 +85,24 @@ impl Route {
         })
     }
 
-    fn with(mut self, method: Method, needs: Needs, answers: MethodRouter<EnrolDoor>) -> Self {
+    /// The methods without a guard.
+    pub(super) fn open(self) -> MethodRouter<EnrolDoor> {
+        let none = MethodRouter::new();
+        let calls = self.calls.into_iter();
+        calls.fold(none, |all, call| all.merge(call.answers))
+    }
+
+    fn with(
+        mut self,
+        method: Method,
+        needs: Needs,
+        operation: &'static Operation,
+        answers: MethodRouter<EnrolDoor>,
+    ) -> Self {
         self.calls.push(Call {
             method,
             needs,
+            operation,
             answers,
         });
         self

@@ -8,6 +8,7 @@ mod hostile;
 mod kubernetes;
 mod limits;
 mod monitor;
+mod openapi;
 mod outage;
 mod parked;
 mod puppet;
