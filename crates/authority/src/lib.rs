@@ -10,6 +10,7 @@
 //! ([`issuance::Issued`]).
 #![warn(clippy::wildcard_enum_match_arm)]
 
+pub mod certname;
 pub mod issuance;
 pub mod profile;
 pub mod store;
@@ -25,6 +26,7 @@ mod engine;
 mod evidence;
 mod faults;
 mod infrastructure;
+mod inventory;
 mod issuer;
 mod keystore;
 mod model;
@@ -37,6 +39,7 @@ mod signing;
 mod submission;
 mod telemetry;
 mod unlisting;
+mod windows;
 
 pub use acts::{Act, OnUnsignable};
 pub use ancestors::AncestorCrlFault;
@@ -48,6 +51,7 @@ pub use decider::{Deciders, Question};
 pub use engine::{Authority, AuthorityConfig, Limits};
 pub use evidence::Executables;
 pub use faults::{ActFault, Broken, RevokeFault, SubmitFault};
+pub use inventory::{Imported, InventoryFault, MachineFault, OnExisting, Put, checked_machine};
 pub use issuer::{Issuer, IssuerFault, IssuerId, Serials};
 pub use keystore::{KeyStore, SignFault, Signature};
 pub use model::{
@@ -63,3 +67,4 @@ pub use submission::{Duplicate, Submission, Submitted};
 pub use telemetry::{
     CommitOutcome, DecisionOutcome, Ended, ExecutionOutcome, Telemetry, Unobserved,
 };
+pub use windows::{MAX_ISSUANCES, MAX_WINDOW_SECONDS, WindowFault};
