@@ -51,7 +51,7 @@ pub struct Imported {
 #[derive(Debug, thiserror::Error)]
 pub enum InventoryFault {
     /// A record is not one.
-    #[error("{}: {fault}", terminal_safe(.name))]
+    #[error("{}: {fault}", shown(.name))]
     Invalid {
         /// Whose.
         name: String,
@@ -360,6 +360,13 @@ impl Imported {
             detail,
         )
     }
+}
+
+fn shown(name: &str) -> Cow<'_, str> {
+    if name.is_empty() {
+        return Cow::Borrowed("a record without a name");
+    }
+    terminal_safe(name)
 }
 
 fn subject(name: &str) -> String {

@@ -1,4 +1,4 @@
-//! The native interface: every door's requests and every issuer's certificates, as JSON.
+//! The native interface: every door's requests, every issuer's certificates, the inventory and build windows, as JSON.
 //!
 //! It is served beside the Puppet door and trusts the same administrators' certificates. Lists are
 //! `{"items": [...], "cursor": "..."}`, times RFC 3339, errors `{"error": {"code", "message"}}`. Attributes of requests,
@@ -10,8 +10,10 @@ mod certificates;
 mod cursor;
 mod faults;
 mod item;
+mod machines;
 mod openapi;
 mod requests;
+mod windows;
 
 use std::sync::Arc;
 
@@ -24,7 +26,7 @@ use axum::routing::{MethodRouter, get, post};
 use countersign_authority::{Authority, IssuerId};
 use countersign_policy::{Requester, SignerName};
 use http::request::Parts;
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderValue, Method, StatusCode, header};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tracing::{error, info};
@@ -32,6 +34,8 @@ use tracing::{error, info};
 use crate::body;
 use crate::peer::Peer;
 use crate::puppet::Caller;
+
+pub use machines::{AddressBody, MAX_BATCH, MAX_BATCH_BODY, MachineBody};
 
 use faults::Refusal;
 
@@ -123,7 +127,7 @@ pub fn paths() -> Vec<&'static str> {
 }
 
 /// The path of each call for administrators, and what answers it.
-fn administrators_calls() -> [(&'static str, MethodRouter<EnrolDoor>); 7] {
+fn administrators_calls() -> [(&'static str, MethodRouter<EnrolDoor>); 11] {
     [
         (
             "/requests",
@@ -140,6 +144,18 @@ fn administrators_calls() -> [(&'static str, MethodRouter<EnrolDoor>); 7] {
         (
             "/certificates/{issuer}/{serial}/revoke",
             post(certificates::revoke),
+        ),
+        ("/machines", get(machines::list).post(machines::create)),
+        (
+            "/machines/{name}",
+            get(machines::show)
+                .put(machines::put)
+                .delete(machines::delete),
+        ),
+        ("/windows", get(windows::list)),
+        (
+            "/windows/{certname}",
+            get(windows::show).put(windows::put).delete(windows::delete),
         ),
     ]
 }
@@ -168,12 +184,20 @@ async fn administrators_only(
 ) -> Result<Response, Refusal> {
     let (mut parts, body) = request.into_parts();
     door.administrator(&parts)?;
-    let body = body::read(body, MAX_BODY).await?;
+    let body = body::read(body, max_body(&parts)).await?;
     // Who sends the body long after the head is judged as what it is when it acts.
     let administrator = door.administrator(&parts)?;
     parts.extensions.insert(administrator);
     let request = Request::from_parts(parts, Body::from(body));
     Ok(next.run(request).await)
+}
+
+/// How long the body of a call may be.
+fn max_body(parts: &Parts) -> usize {
+    match (&parts.method, parts.uri.path()) {
+        (&Method::POST, "/machines") => MAX_BATCH_BODY,
+        _ => MAX_BODY,
+    }
 }
 
 fn json(status: StatusCode, value: &impl Serialize) -> Response {
