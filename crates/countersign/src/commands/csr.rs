@@ -148,32 +148,40 @@ struct Page {
 impl Filter {
     /// Every page of the listing.
     async fn fetch(&self, client: &mut Client) -> Result<Vec<Value>> {
-        let mut items = Vec::new();
-        let mut cursor: Option<String> = None;
-        loop {
-            let mut path = format!("/enrol/v1/requests?limit={PAGE}");
-            let all = self.all.then(|| "true".to_owned());
-            let parameters = [
-                ("door", &self.door),
-                ("state", &self.state),
-                ("name", &self.name),
-                ("past", &all),
-                ("cursor", &cursor),
-            ];
-            for (name, value) in parameters {
-                if let Some(value) = value {
-                    path.push_str(&format!("&{name}={}", path_segment(value)));
-                }
+        let all = self.all.then_some("true");
+        let parameters = [
+            ("door", self.door.as_deref()),
+            ("state", self.state.as_deref()),
+            ("name", self.name.as_deref()),
+            ("past", all),
+        ];
+        pages(client, "requests", &parameters).await
+    }
+}
+
+/// Every page of a listing of the native API.
+pub(super) async fn pages(
+    client: &mut Client,
+    listing: &str,
+    parameters: &[(&str, Option<&str>)],
+) -> Result<Vec<Value>> {
+    let mut items = Vec::new();
+    let mut cursor: Option<String> = None;
+    loop {
+        let mut path = format!("/enrol/v1/{listing}?limit={PAGE}");
+        for (name, value) in parameters.iter().chain(&[("cursor", cursor.as_deref())]) {
+            if let Some(value) = value {
+                path.push_str(&format!("&{name}={}", path_segment(value)));
             }
-            let page: Page = accepted(client.get(&path).await?)?.json()?;
-            items.extend(page.items);
-            match page
-                .cursor
-                .filter(|next| !next.is_empty() && cursor.as_ref() != Some(next))
-            {
-                Some(next) => cursor = Some(next),
-                None => return Ok(items),
-            }
+        }
+        let page: Page = accepted(client.get(&path).await?)?.json()?;
+        items.extend(page.items);
+        match page
+            .cursor
+            .filter(|next| !next.is_empty() && cursor.as_ref() != Some(next))
+        {
+            Some(next) => cursor = Some(next),
+            None => return Ok(items),
         }
     }
 }
@@ -215,7 +223,7 @@ impl Place {
     }
 }
 
-fn client(server: &ServerArgs, config: &ConfigArg) -> Result<Client> {
+pub(super) fn client(server: &ServerArgs, config: &ConfigArg) -> Result<Client> {
     let data = config.data(&server.data)?;
     Client::new(&ServerArgs {
         data,
@@ -458,12 +466,12 @@ fn certificate_facts(item: &Item, facts: &mut Facts) {
     facts.add("revoked", &revoked);
 }
 
-fn said(text: &str) -> Result<()> {
+pub(super) fn said(text: &str) -> Result<()> {
     Ok(output::line(&countersign_pki::terminal_safe(text))?)
 }
 
 /// The reply, or the sentence with which the server refused.
-fn accepted(reply: Reply) -> Result<Reply> {
+pub(super) fn accepted(reply: Reply) -> Result<Reply> {
     if reply.status.is_success() {
         return Ok(reply);
     }
