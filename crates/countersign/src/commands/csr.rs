@@ -159,13 +159,28 @@ impl Filter {
     }
 }
 
-/// Every page of a listing of the native API.
+/// Everything that a listing of the native API has.
 pub(super) async fn pages(
     client: &mut Client,
     listing: &str,
     parameters: &[(&str, Option<&str>)],
 ) -> Result<Vec<Value>> {
     let mut items = Vec::new();
+    let mut take = |page| {
+        items.extend(page);
+        Ok(())
+    };
+    each_page(client, listing, parameters, &mut take).await?;
+    Ok(items)
+}
+
+/// Every page of a listing, one after the other.
+pub(super) async fn each_page(
+    client: &mut Client,
+    listing: &str,
+    parameters: &[(&str, Option<&str>)],
+    take: &mut dyn FnMut(Vec<Value>) -> Result<()>,
+) -> Result<()> {
     let mut cursor: Option<String> = None;
     loop {
         let mut path = format!("/enrol/v1/{listing}?limit={PAGE}");
@@ -175,13 +190,13 @@ pub(super) async fn pages(
             }
         }
         let page: Page = accepted(client.get(&path).await?)?.json()?;
-        items.extend(page.items);
+        take(page.items)?;
         match page
             .cursor
             .filter(|next| !next.is_empty() && cursor.as_ref() != Some(next))
         {
             Some(next) => cursor = Some(next),
-            None => return Ok(items),
+            None => return Ok(()),
         }
     }
 }

@@ -8,12 +8,12 @@ use countersign_policy::MachineAddress;
 use countersign_server::enrol::{AddressBody, MachineBody};
 use http::{Method, StatusCode};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::csr::{accepted, client, pages, said};
+use super::csr::{accepted, client, each_page, said};
 use crate::cli::{AddArgs, AddressArg, Form, MachineCommand, Reach};
 use crate::client::{Client, path_segment};
-use crate::output::{self, Facts, Table};
+use crate::output::{self, Facts, Items, Table};
 use crate::progress::Progress;
 
 /// Carries a command out.
@@ -38,10 +38,7 @@ pub(crate) async fn run(command: MachineCommand) -> Result<()> {
                 ("provider", provider.as_deref()),
                 ("enrolled", enrolled),
             ];
-            let is_filtered = parameters.iter().any(|(_, value)| value.is_some());
-            let mut client = reach.client()?;
-            let items = pages(&mut client, "machines", &parameters).await?;
-            list(&items, output.form, is_filtered)
+            list(&mut reach.client()?, &parameters, output.form).await
         }
         MachineCommand::Show {
             name,
@@ -185,25 +182,36 @@ async fn add(args: AddArgs) -> Result<()> {
     said(&format!("{} {done}", Item::read(&value)?.name))
 }
 
-fn list(items: &[Value], form: Form, is_filtered: bool) -> Result<()> {
+async fn list(client: &mut Client, parameters: &[(&str, Option<&str>)], form: Form) -> Result<()> {
     if form != Form::Table {
-        return Ok(output::object(&json!({"items": items}), form)?);
-    }
-    if items.is_empty() {
-        return said(match is_filtered {
-            true => "No such machines.",
-            false => "The inventory is empty; `countersign machine add` and `import` fill it.",
-        });
+        // Page by page: an inventory may be long.
+        let mut items = Items::new(form);
+        let mut print = |page: Vec<Value>| Ok(items.more(&page)?);
+        each_page(client, "machines", parameters, &mut print).await?;
+        return Ok(items.end()?);
     }
     let mut table = Table::new(&["NAME", "ROLE", "PROVIDER", "EXPECTED", "ENROLLED"]);
-    for value in items {
-        let item = Item::read(value)?;
-        let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        let (role, provider) = (text(&item.role), text(&item.provider));
-        let enrolled = item.enrolled.as_deref().unwrap_or("no");
-        table.row([&*item.name, &role, &provider, &item.expected(), enrolled]);
+    let mut is_empty = true;
+    let mut add = |page: Vec<Value>| {
+        for value in page {
+            let item = Item::read(&value)?;
+            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            let (role, provider) = (text(&item.role), text(&item.provider));
+            let enrolled = item.enrolled.as_deref().unwrap_or("no");
+            table.row([&*item.name, &role, &provider, &item.expected(), enrolled]);
+            is_empty = false;
+        }
+        Ok(())
+    };
+    each_page(client, "machines", parameters, &mut add).await?;
+    let is_filtered = parameters.iter().any(|(_, value)| value.is_some());
+    match (is_empty, is_filtered) {
+        (true, true) => said("No such machines."),
+        (true, false) => {
+            said("The inventory is empty; `countersign machine add` and `import` fill it.")
+        }
+        (false, _) => Ok(output::line(&table.text())?),
     }
-    Ok(output::line(&table.text())?)
 }
 
 fn show(value: &Value, form: Form) -> Result<()> {
