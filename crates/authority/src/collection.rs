@@ -1,4 +1,5 @@
-//! Garbage collection: requests that are over, or that nobody ever decided, are forgotten when they are old.
+//! Garbage collection: requests that are over, or that nobody ever decided, are forgotten when they are old; so are build
+//! windows.
 //!
 //! Certificates stay in the ledger whatever happens to their requests. The age of a request that waits counts from its
 //! arrival, that of a decided one from its decision.
@@ -55,6 +56,8 @@ impl Held {
 pub struct Collected {
     /// So many were forgotten, by door and state; where there were none, there is no entry.
     pub requests: Vec<(Door, RequestState, u64)>,
+    /// So many build windows, which had closed a day before.
+    pub windows: u64,
 }
 
 impl Authority {
@@ -77,6 +80,10 @@ impl Authority {
                     .push((rule.door.clone(), rule.state, count));
             }
         }
+        let core = Arc::clone(&self.core);
+        collected.windows = self
+            .carry_through(async move { core.purge_windows().await })
+            .await?;
         Ok(collected)
     }
 }

@@ -10,6 +10,7 @@
 //! ([`issuance::Issued`]).
 #![warn(clippy::wildcard_enum_match_arm)]
 
+pub mod certname;
 pub mod issuance;
 pub mod private_file;
 pub mod profile;
@@ -26,6 +27,7 @@ mod engine;
 mod evidence;
 mod faults;
 mod infrastructure;
+mod inventory;
 mod issuer;
 mod judgement;
 mod keystore;
@@ -41,6 +43,7 @@ mod signing;
 mod submission;
 mod telemetry;
 mod unlisting;
+mod windows;
 
 pub use acts::{Act, OnUnsignable};
 pub use ancestors::AncestorCrlFault;
@@ -52,6 +55,7 @@ pub use decider::{Deciders, Question};
 pub use engine::{Authority, AuthorityConfig, Limits};
 pub use evidence::{Executables, trusted_file};
 pub use faults::{ActFault, Broken, RevokeFault, SubmitFault};
+pub use inventory::{Imported, InventoryFault, MachineFault, OnExisting, Put, checked_machine};
 pub use issuer::{Issuer, IssuerFault, IssuerId, Serials};
 pub use keystore::{KeyStore, SignFault, Signature};
 pub use model::{
@@ -69,3 +73,4 @@ pub use submission::{Duplicate, Submission, Submitted};
 pub use telemetry::{
     CommitOutcome, DecisionOutcome, Ended, ExecutionOutcome, Telemetry, Unobserved, WebhookOutcome,
 };
+pub use windows::{MAX_ISSUANCES, MAX_WINDOW_SECONDS, WindowFault};

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod inventory;
 mod verbs;
 
 use std::net::SocketAddr;
@@ -10,6 +11,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::config::{Autosign, Config, ConfigFault, Listen, Span, StoreKind};
 use crate::data_folder::DataFolder;
 
+pub(crate) use inventory::{
+    AddArgs, AddressArg, MachineCommand, MachineImportArgs, OpenArgs, Reach, RecordFormat,
+    WindowCommand,
+};
 pub(crate) use verbs::{
     CaServer, DeleteArgs, GenerateArgs, ImportArgs, OfflineArgs, PruneArgs, ServerNameArgs,
     SetupArgs, Ttl,
@@ -34,6 +39,16 @@ pub(crate) enum Command {
     Csr {
         #[command(subcommand)]
         command: CsrCommand,
+    },
+    /// The inventory: machines that are expected to enrol
+    Machine {
+        #[command(subcommand)]
+        command: MachineCommand,
+    },
+    /// Build windows: times in which one name may enrol
+    Window {
+        #[command(subcommand)]
+        command: WindowCommand,
     },
     /// The verbs, output and exit codes of `puppetserver ca`
     Ca {

@@ -76,6 +76,8 @@ fn run(command: Command) -> Result<u8> {
             block_on(serve::run(args, settings)).map(|()| 0)
         }
         Command::Csr { command } => block_on(commands::csr::run(command)).map(|()| 0),
+        Command::Machine { command } => block_on(commands::machine::run(command)).map(|()| 0),
+        Command::Window { command } => block_on(commands::window::run(command)).map(|()| 0),
         Command::Ca { verbose, command } => {
             if verbose {
                 logging::start(&config::Log {

@@ -4,6 +4,7 @@
 //! programs has every character that could act on a terminal escaped.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 
 use countersign_pki::terminal_safe;
@@ -20,7 +21,16 @@ pub(crate) struct OutputFault(#[from] io::Error);
 /// command was asked to do it does, whoever listens.
 pub(crate) fn line(text: &str) -> Result<(), OutputFault> {
     let mut out = io::stdout().lock();
-    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+    heard(writeln!(out, "{text}").and_then(|()| out.flush()))
+}
+
+/// Prints text as it is, without a line end.
+fn text(text: &str) -> Result<(), OutputFault> {
+    heard(io::stdout().lock().write_all(text.as_bytes()))
+}
+
+fn heard(written: io::Result<()>) -> Result<(), OutputFault> {
+    match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         Ok(()) | Err(_) => Ok(()),
     }
@@ -33,11 +43,65 @@ pub(crate) fn complain(text: &str) {
 
 /// Prints an object in a form for programs.
 pub(crate) fn object(value: &impl Serialize, form: Form) -> Result<(), OutputFault> {
-    let text = match form {
-        Form::Json | Form::Table => json_text(value).map_err(io::Error::other)?,
-        Form::Yaml => serde_saphyr::to_string(value).map_err(io::Error::other)?,
-    };
-    line(text.trim_end())
+    line(&object_text(value, form)?)
+}
+
+/// Prints `{"items": [...]}` part by part, for lists that are too long to be held.
+#[derive(Debug)]
+pub(crate) struct Items {
+    form: Form,
+    is_empty: bool,
+}
+
+impl Items {
+    pub(crate) fn new(form: Form) -> Self {
+        Self {
+            form,
+            is_empty: true,
+        }
+    }
+
+    /// Prints the next ones.
+    pub(crate) fn more(&mut self, items: &[impl Serialize]) -> Result<(), OutputFault> {
+        for item in items {
+            text(&self.part(item)?)?;
+        }
+        Ok(())
+    }
+
+    /// Prints the end.
+    pub(crate) fn end(self) -> Result<(), OutputFault> {
+        line(&self.rest()?)
+    }
+
+    /// One item, as it stands in the list behind those before it.
+    fn part(&mut self, item: &impl Serialize) -> Result<String, OutputFault> {
+        let is_first = std::mem::replace(&mut self.is_empty, false);
+        let alone = object_text(&BTreeMap::from([(ITEMS, [item])]), self.form)?;
+        let part = alone.strip_suffix(self.closing()).unwrap_or(&alone);
+        let (opening, between) = match self.form {
+            Form::Json | Form::Table => ("{\n  \"items\": [\n", ",\n"),
+            Form::Yaml => ("items:\n", "\n"),
+        };
+        Ok(match part.strip_prefix(opening) {
+            Some(bare) if !is_first => format!("{between}{bare}"),
+            Some(_) | None => part.to_owned(),
+        })
+    }
+
+    fn rest(&self) -> Result<String, OutputFault> {
+        if self.is_empty {
+            return object_text(&BTreeMap::from([(ITEMS, [(); 0])]), self.form);
+        }
+        Ok(self.closing().to_owned())
+    }
+
+    fn closing(&self) -> &'static str {
+        match self.form {
+            Form::Json | Form::Table => "\n  ]\n}",
+            Form::Yaml => "",
+        }
+    }
 }
 
 /// Columns under a heading; wide enough for what is in them.
@@ -110,6 +174,15 @@ impl Facts {
     }
 }
 
+/// The object without a line end behind it.
+fn object_text(value: &impl Serialize, form: Form) -> Result<String, OutputFault> {
+    let text = match form {
+        Form::Json | Form::Table => json_text(value).map_err(io::Error::other)?,
+        Form::Yaml => serde_saphyr::to_string(value).map_err(io::Error::other)?,
+    };
+    Ok(text.trim_end().to_owned())
+}
+
 /// A value as JSON in which no character can act on a terminal.
 fn json_text(value: &impl Serialize) -> serde_json::Result<String> {
     serde_json::to_string_pretty(value).map(|text| inert_json(&text))
@@ -133,6 +206,8 @@ pub(crate) fn inert_json(json: &str) -> String {
     }
     text
 }
+
+const ITEMS: &str = "items";
 
 #[cfg(test)]
 mod tests {
@@ -176,5 +251,21 @@ mod tests {
         );
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
         assert!(text.contains("ä"));
+    }
+
+    #[test]
+    fn a_list_in_parts_is_the_list() {
+        let item = |number: i32| json!({"name": format!("a{number}"), "list": [1, {"b": []}], "none": null, "text": "x\ny"});
+        for form in [Form::Json, Form::Yaml] {
+            for count in 0..4 {
+                let items: Vec<Value> = (0..count).map(item).collect();
+                let mut parts = Items::new(form);
+                let printed = items.iter().map(|one| parts.part(one).unwrap());
+                let mut text: String = printed.collect();
+                text.push_str(&parts.rest().unwrap());
+                let whole = object_text(&json!({"items": items}), form).unwrap();
+                assert_eq!(text, whole, "{form:?}, {count} items");
+            }
+        }
     }
 }

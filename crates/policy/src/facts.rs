@@ -48,6 +48,26 @@ pub struct Machine {
     pub enrolled: Option<UnixTime>,
 }
 
+impl Machine {
+    /// A record that says nothing but the name.
+    pub fn named(name: impl Into<String>, created: UnixTime) -> Self {
+        Self {
+            name: name.into(),
+            addresses: Vec::new(),
+            serial: String::new(),
+            uuid: String::new(),
+            instance_id: String::new(),
+            provider: String::new(),
+            role: String::new(),
+            not_before: None,
+            not_after: None,
+            single_use: false,
+            created,
+            enrolled: None,
+        }
+    }
+}
+
 /// One address of a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MachineAddress {

@@ -26,6 +26,7 @@ fn forgotten(state: RequestState, count: u64) -> Collected {
     let requests = (count > 0).then_some((DOOR, state, count));
     Collected {
         requests: requests.into_iter().collect(),
+        windows: 0,
     }
 }
 

@@ -11,6 +11,7 @@ mod duplicates;
 mod enrolment;
 mod infrastructure;
 mod invariants;
+mod inventory;
 mod issuers;
 mod kill_points;
 mod recovery;

@@ -156,34 +156,57 @@ struct Page {
 impl Filter {
     /// Every page of the listing.
     async fn fetch(&self, client: &mut Client) -> Result<Vec<Value>> {
-        let mut items = Vec::new();
-        let mut cursor: Option<String> = None;
-        loop {
-            let mut path = format!("/enrol/v1/requests?limit={PAGE}");
-            let all = self.all.then(|| "true".to_owned());
-            let parameters = [
-                ("door", &self.door),
-                ("state", &self.state),
-                ("name", &self.name),
-                ("reason", &self.reason),
-                ("since", &self.since),
-                ("past", &all),
-                ("cursor", &cursor),
-            ];
-            for (name, value) in parameters {
-                if let Some(value) = value {
-                    path.push_str(&format!("&{name}={}", path_segment(value)));
-                }
+        let all = self.all.then_some("true");
+        let parameters = [
+            ("door", self.door.as_deref()),
+            ("state", self.state.as_deref()),
+            ("name", self.name.as_deref()),
+            ("reason", self.reason.as_deref()),
+            ("since", self.since.as_deref()),
+            ("past", all),
+        ];
+        pages(client, "requests", &parameters).await
+    }
+}
+
+/// Everything that a listing of the native API has.
+pub(super) async fn pages(
+    client: &mut Client,
+    listing: &str,
+    parameters: &[(&str, Option<&str>)],
+) -> Result<Vec<Value>> {
+    let mut items = Vec::new();
+    let mut take = |page| {
+        items.extend(page);
+        Ok(())
+    };
+    each_page(client, listing, parameters, &mut take).await?;
+    Ok(items)
+}
+
+/// Every page of a listing, one after the other.
+pub(super) async fn each_page(
+    client: &mut Client,
+    listing: &str,
+    parameters: &[(&str, Option<&str>)],
+    take: &mut dyn FnMut(Vec<Value>) -> Result<()>,
+) -> Result<()> {
+    let mut cursor: Option<String> = None;
+    loop {
+        let mut path = format!("/enrol/v1/{listing}?limit={PAGE}");
+        for (name, value) in parameters.iter().chain(&[("cursor", cursor.as_deref())]) {
+            if let Some(value) = value {
+                path.push_str(&format!("&{name}={}", path_segment(value)));
             }
-            let page: Page = accepted(client.get(&path).await?)?.json()?;
-            items.extend(page.items);
-            match page
-                .cursor
-                .filter(|next| !next.is_empty() && cursor.as_ref() != Some(next))
-            {
-                Some(next) => cursor = Some(next),
-                None => return Ok(items),
-            }
+        }
+        let page: Page = accepted(client.get(&path).await?)?.json()?;
+        take(page.items)?;
+        match page
+            .cursor
+            .filter(|next| !next.is_empty() && cursor.as_ref() != Some(next))
+        {
+            Some(next) => cursor = Some(next),
+            None => return Ok(()),
         }
     }
 }
@@ -225,7 +248,7 @@ impl Place {
     }
 }
 
-fn client(server: &ServerArgs, config: &ConfigArg) -> Result<Client> {
+pub(super) fn client(server: &ServerArgs, config: &ConfigArg) -> Result<Client> {
     let data = config.data(&server.data)?;
     Client::new(&ServerArgs {
         data,
@@ -431,12 +454,12 @@ fn certificate_facts(item: &Item, facts: &mut Facts) {
     facts.add("revoked", &revoked);
 }
 
-fn said(text: &str) -> Result<()> {
+pub(super) fn said(text: &str) -> Result<()> {
     Ok(output::line(&countersign_pki::terminal_safe(text))?)
 }
 
 /// The reply, or the sentence with which the server refused.
-fn accepted(reply: Reply) -> Result<Reply> {
+pub(super) fn accepted(reply: Reply) -> Result<Reply> {
     if reply.status.is_success() {
         return Ok(reply);
     }

@@ -3,4 +3,6 @@
 pub(crate) mod backup;
 pub(crate) mod ca;
 pub(crate) mod csr;
+pub(crate) mod machine;
 pub(crate) mod restore;
+pub(crate) mod window;

@@ -25,6 +25,7 @@ mod invariants;
 mod kubectl;
 mod lifecycle;
 mod limits;
+mod machines;
 mod metrics;
 mod newer_clients;
 mod pkilint;

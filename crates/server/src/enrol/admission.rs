@@ -50,7 +50,7 @@ impl<S: Sync> FromRequestParts<S> for Granted {
 
 /// Stands before every call of the table.
 pub(super) async fn guard(
-    State((door, needs)): State<(EnrolDoor, Needs)>,
+    State((door, needs, max_body)): State<(EnrolDoor, Needs, usize)>,
     params: Result<RawPathParams, RawPathParamsRejection>,
     request: Request,
     next: Next,
@@ -59,7 +59,7 @@ pub(super) async fn guard(
     // Where the path cannot be read it names nobody, and what answers the call says so.
     let named = params.as_ref().ok().and_then(named);
     door.admit(&parts, needs, named)?;
-    let body = body::read(body, MAX_BODY).await?;
+    let body = body::read(body, max_body).await?;
     // Who sends the body long after the head is judged as what it is when it acts.
     let (administrator, grant) = door.admit(&parts, needs, named)?;
     parts.extensions.insert(administrator);
@@ -203,5 +203,3 @@ fn unguarded() -> Refusal {
         what: "the caller is not known".to_owned(),
     }
 }
-
-const MAX_BODY: usize = 16 * 1024;

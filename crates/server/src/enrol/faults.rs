@@ -3,7 +3,10 @@
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::response::{IntoResponse, Response};
 use countersign_authority::store::StoreFault;
-use countersign_authority::{ActFault, Broken, RequestState, RevokeFault, SignFault, SubmitFault};
+use countersign_authority::{
+    ActFault, Broken, InventoryFault, RequestState, RevokeFault, SignFault, SubmitFault,
+    WindowFault,
+};
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
 use schemars::JsonSchema;
@@ -310,6 +313,33 @@ impl From<RevokeFault> for Refusal {
                 Self::NotFound { what }
             }
             RevokeFault::Broken(fault) => fault.into(),
+        }
+    }
+}
+
+impl From<InventoryFault> for Refusal {
+    fn from(fault: InventoryFault) -> Self {
+        let what = fault.to_string();
+        match fault {
+            InventoryFault::Invalid { .. } => Self::Invalid { what },
+            InventoryFault::Exists { .. } => Self::Conflict { what },
+            InventoryFault::NotFound { .. } => Self::NotFound { what },
+            InventoryFault::Broken(fault) => fault.into(),
+        }
+    }
+}
+
+impl From<WindowFault> for Refusal {
+    fn from(fault: WindowFault) -> Self {
+        let what = fault.to_string();
+        match fault {
+            WindowFault::Name { .. }
+            | WindowFault::Empty { .. }
+            | WindowFault::Over { .. }
+            | WindowFault::TooLong
+            | WindowFault::Issuances => Self::Invalid { what },
+            WindowFault::NotFound { .. } => Self::NotFound { what },
+            WindowFault::Broken(fault) => fault.into(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The native interface: every door's requests and every issuer's certificates, as JSON.
+//! The native interface: every door's requests, every issuer's certificates, the inventory and build windows, as JSON.
 //!
 //! It is served beside the Puppet door, whose administrators it knows, and beside the Kubernetes door, whose users it
 //! knows; which role each call needs stands in the table of calls. Lists are `{"items": [...], "cursor": "..."}`, times
@@ -13,6 +13,7 @@ mod cursor;
 mod decisions;
 mod faults;
 mod item;
+mod machines;
 mod number;
 mod openapi;
 mod operation;
@@ -21,6 +22,7 @@ mod policy;
 mod rejections;
 mod requests;
 mod route;
+mod windows;
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -36,11 +38,12 @@ use serde::de::DeserializeOwned;
 use tracing::error;
 
 use crate::access::Names::{InPath, Within};
-use crate::access::Needs::{Admin, Read, Sign};
+use crate::access::Needs::{Admin, Mint, MintOrRead, Read, Sign};
 use crate::access::{Access, Needs};
 
 use admission::{Administrator, Granted};
 use faults::Refusal;
+pub use machines::{AddressBody, MAX_BATCH, MAX_BATCH_BODY, MachineBody};
 pub use policy::PolicyState;
 use route::Route;
 
@@ -198,6 +201,21 @@ fn routes() -> Vec<Route> {
             certificates::revoke,
             &certificates::REVOKE,
         ),
+        Route::at("/machines")
+            .get(MintOrRead, machines::list, &machines::LIST)
+            .post(Mint(Within), machines::create, &machines::CREATE),
+        Route::at("/machines/{name}")
+            .get(MintOrRead, machines::show, &machines::SHOW)
+            .put(Mint(InPath), machines::put, &machines::PUT)
+            .delete(Mint(InPath), machines::delete, &machines::DELETE),
+        Route::at("/machine-imports")
+            .post(Mint(Within), machines::import, &machines::IMPORT)
+            .with_bodies_up_to(MAX_BATCH_BODY),
+        Route::at("/windows").get(MintOrRead, windows::list, &windows::LIST),
+        Route::at("/windows/{certname}")
+            .get(MintOrRead, windows::show, &windows::SHOW)
+            .put(Mint(InPath), windows::put, &windows::PUT)
+            .delete(Mint(InPath), windows::delete, &windows::DELETE),
     ]
 }
 

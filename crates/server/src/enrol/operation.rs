@@ -26,6 +26,8 @@ pub(super) struct Operation {
     query: Option<Describe>,
     body: Option<(Describe, BodyPresence)>,
     answer: (u16, &'static str, Option<Describe>),
+    /// Another status for the same answer.
+    otherwise: Option<(u16, &'static str)>,
     refusals: &'static [Refused],
     caller: Caller,
 }
@@ -39,6 +41,7 @@ pub(super) enum Tag {
     Requests,
     Certificates,
     Policy,
+    Inventory,
     Description,
 }
 
@@ -66,6 +69,7 @@ impl Operation {
             query: None,
             body: None,
             answer: (204, "Done.", None),
+            otherwise: None,
             refusals: &[],
             caller: Caller::Administrator,
         }
@@ -104,6 +108,12 @@ impl Operation {
     /// What comes with success.
     pub(super) const fn answers<T: JsonSchema>(mut self, status: u16, what: &'static str) -> Self {
         self.answer = (status, what, Some(Schemas::given::<T>));
+        self
+    }
+
+    /// Success may have another status, with the same body.
+    pub(super) const fn or_answers(mut self, status: u16, what: &'static str) -> Self {
+        self.otherwise = Some((status, what));
         self
     }
 
@@ -162,6 +172,14 @@ impl Operation {
             content: describe.map(|describe| content(describe(schemas))),
         };
         let mut all = BTreeMap::from([(status, answer)]);
+        if let Some((status, description)) = self.otherwise {
+            let content = describe.map(|describe| content(describe(schemas)));
+            let answer = ResponseObject::Own {
+                description,
+                content,
+            };
+            all.insert(status, answer);
+        }
         if self.caller == Caller::Administrator {
             for refused in Refused::ALWAYS.iter().chain(self.refusals) {
                 let place = format!("#/components/responses/{}", refused.name());
@@ -258,10 +276,11 @@ enum ResponseObject {
 }
 
 impl Tag {
-    pub(super) const ALL: [Self; 4] = [
+    pub(super) const ALL: [Self; 5] = [
         Self::Requests,
         Self::Certificates,
         Self::Policy,
+        Self::Inventory,
         Self::Description,
     ];
 
@@ -270,6 +289,7 @@ impl Tag {
             Self::Requests => "requests",
             Self::Certificates => "certificates",
             Self::Policy => "policy",
+            Self::Inventory => "inventory",
             Self::Description => "description",
         }
     }
@@ -279,6 +299,7 @@ impl Tag {
             Self::Requests => "What was asked for at any door, and what people say to it.",
             Self::Certificates => "The ledger.",
             Self::Policy => "The rules in force, and what they decided on which evidence.",
+            Self::Inventory => "Machines that are expected to enrol, and build windows.",
             Self::Description => "This document.",
         }
     }

@@ -23,6 +23,7 @@ pub(super) struct Call {
     pub(super) method: Method,
     pub(super) needs: Needs,
     pub(super) operation: &'static Operation,
+    max_body: usize,
     answers: MethodRouter<EnrolDoor>,
 }
 
@@ -75,11 +76,19 @@ impl Route {
         self.with(Method::DELETE, needs, operation, answers)
     }
 
+    /// The same, where bodies may be longer than usual.
+    pub(super) fn with_bodies_up_to(mut self, octets: usize) -> Self {
+        for call in &mut self.calls {
+            call.max_body = octets;
+        }
+        self
+    }
+
     /// The methods with a guard before each.
     pub(super) fn guarded(self, door: &EnrolDoor) -> MethodRouter<EnrolDoor> {
         let none = MethodRouter::new();
         self.calls.into_iter().fold(none, |all, call| {
-            let state = (door.clone(), call.needs);
+            let state = (door.clone(), call.needs, call.max_body);
             let guard = middleware::from_fn_with_state(state, admission::guard);
             all.merge(call.answers.route_layer(guard))
         })
@@ -103,8 +112,11 @@ impl Route {
             method,
             needs,
             operation,
+            max_body: MAX_BODY,
             answers,
         });
         self
     }
 }
+
+const MAX_BODY: usize = 16 * 1024;

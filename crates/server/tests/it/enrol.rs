@@ -1,5 +1,7 @@
 //! The native interface.
 
+mod inventory;
+
 use axum::Router;
 use countersign_authority::{Door, Submission};
 use countersign_pki::{CheckedCsr, CsrLimits};
@@ -127,6 +129,15 @@ async fn only_administrators_are_let_in() {
         "DELETE /enrol/v1/requests/puppet/web01",
         "GET /enrol/v1/certificates",
         "POST /enrol/v1/certificates/puppet/01/revoke",
+        "GET /enrol/v1/machines",
+        "POST /enrol/v1/machines",
+        "GET /enrol/v1/machines/web01",
+        "PUT /enrol/v1/machines/web01",
+        "DELETE /enrol/v1/machines/web01",
+        "GET /enrol/v1/windows",
+        "GET /enrol/v1/windows/web01",
+        "PUT /enrol/v1/windows/web01",
+        "DELETE /enrol/v1/windows/web01",
         "GET /enrol/v1/nothing",
         "PATCH /enrol/v1/requests",
     ] {

@@ -452,20 +452,7 @@ pub async fn closed_windows_are_found_by_their_end(ground: &dyn Ground) {
 }
 
 fn plain(name: &str) -> Machine {
-    Machine {
-        name: name.to_owned(),
-        addresses: Vec::new(),
-        serial: String::new(),
-        uuid: String::new(),
-        instance_id: String::new(),
-        provider: String::new(),
-        role: String::new(),
-        not_before: None,
-        not_after: None,
-        single_use: false,
-        created: Sample::time(0),
-        enrolled: None,
-    }
+    Machine::named(name, Sample::time(0))
 }
 
 fn everything() -> MachineFilter {

@@ -137,9 +137,7 @@ impl Sample {
             not_before: Some(Self::time(1)),
             not_after: Some(Self::time(100)),
             single_use: true,
-            name: name.to_owned(),
-            created: Self::time(0),
-            enrolled: None,
+            ..Machine::named(name, Self::time(0))
         }
     }
 

@@ -1,4 +1,4 @@
-//! Certnames: the names under which agents enrol.
+//! Certnames: the names under which agents enrol, and under which machines are expected.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -82,7 +82,8 @@ pub enum CertnameFault {
 }
 
 /// A path with every segment that looks like a token replaced, for logs.
-pub(super) fn without_tokens(path: &str) -> Cow<'_, str> {
+#[must_use]
+pub fn without_tokens(path: &str) -> Cow<'_, str> {
     if !path.split('/').any(is_token_shaped) {
         return Cow::Borrowed(path);
     }

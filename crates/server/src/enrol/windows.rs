@@ -1,0 +1,211 @@
+//! `/windows`: build windows, in which a name may enrol.
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use countersign_authority::WindowFault;
+use countersign_pki::UnixTime;
+use countersign_policy::BuildWindow;
+use http::StatusCode;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::cursor::{DEFAULT_LIMIT, MAX_LIMIT, Page, Paging};
+use super::faults::{Refusal, Refused};
+use super::machines::put_status;
+use super::number;
+use super::operation::{Operation, Tag};
+use super::parameters::{Path, Query};
+use super::{Administrator, EnrolDoor, json, optional_body};
+
+/// What a window shall be. Whatever is left out has a default.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Opening {
+    /// From then on; without, from now on.
+    opens_at: Option<UnixTime>,
+    /// Until then...
+    closes_at: Option<UnixTime>,
+    /// ...or for so long.
+    #[serde(deserialize_with = "number::optional")]
+    #[schemars(range(min = 1, max = number::MAX))]
+    seconds: Option<u64>,
+    /// How many certificates it is good for.
+    #[serde(deserialize_with = "number::optional")]
+    #[schemars(range(min = 1, max = 1000))]
+    max_issuances: Option<u64>,
+    /// Only an explicit `false` trusts the name alone.
+    require_token: Option<bool>,
+}
+
+/// One window.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct WindowItem {
+    certname: String,
+    opens_at: UnixTime,
+    closes_at: UnixTime,
+    max_issuances: u32,
+    issuances: u32,
+    require_token: bool,
+    state: WindowState,
+}
+
+/// Where a window stands at this moment.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum WindowState {
+    /// Its time has not come.
+    Waiting,
+    /// It is good for a certificate.
+    Open,
+    /// It has given all that it was for.
+    Used,
+    /// Its time is over.
+    Closed,
+}
+
+impl WindowItem {
+    fn of(window: BuildWindow, now: UnixTime) -> Self {
+        let state = if now >= window.closes_at {
+            WindowState::Closed
+        } else if window.issuances >= window.max_issuances {
+            WindowState::Used
+        } else if now < window.opens_at {
+            WindowState::Waiting
+        } else {
+            WindowState::Open
+        };
+        Self {
+            certname: window.certname,
+            opens_at: window.opens_at,
+            closes_at: window.closes_at,
+            max_issuances: window.max_issuances,
+            issuances: window.issuances,
+            require_token: window.require_token,
+            state,
+        }
+    }
+}
+
+/// The parameters of the list.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Listing {
+    /// The cursor of the page before.
+    cursor: Option<String>,
+    /// How many items a page holds.
+    #[schemars(with = "u32", range(min = 1, max = MAX_LIMIT), extend("default" = DEFAULT_LIMIT))]
+    limit: Option<usize>,
+}
+
+/// A window in a path.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct Named {
+    /// Whose.
+    certname: String,
+}
+
+pub(super) const LIST: Operation =
+    Operation::new("listWindows", Tag::Inventory, "List build windows")
+        .about("By name, closed ones of the last day included.")
+        .query::<Listing>()
+        .answers::<Page<WindowItem>>(200, "A page of windows.");
+
+pub(super) async fn list(
+    State(door): State<EnrolDoor>,
+    Query(listing): Query<Listing>,
+) -> Result<Response, Refusal> {
+    let paging = Paging {
+        cursor: listing.cursor,
+        limit: listing.limit,
+    };
+    let size = paging.size()?;
+    // One more tells whether there is another page.
+    let mut windows = door
+        .authority()
+        .windows(paging.place::<String>()?, size.saturating_add(1))
+        .await?;
+    let has_more = windows.len() > size;
+    windows.truncate(size);
+    let next = windows.last().filter(|_| has_more);
+    let next = next.map(|last| last.certname.clone());
+    let now = door.authority().now();
+    let items = windows.into_iter().map(|one| WindowItem::of(one, now));
+    Ok(json(
+        StatusCode::OK,
+        &Page::new(items.collect(), next.as_ref()),
+    ))
+}
+
+pub(super) const SHOW: Operation =
+    Operation::new("showWindow", Tag::Inventory, "Show a build window")
+        .path::<Named>()
+        .answers::<WindowItem>(200, "The window.")
+        .refuses(&[Refused::NotFound]);
+
+pub(super) async fn show(
+    State(door): State<EnrolDoor>,
+    Path(Named { certname }): Path<Named>,
+) -> Result<Response, Refusal> {
+    let found = door.authority().window(&certname).await?;
+    let window = found.ok_or(WindowFault::NotFound { certname })?;
+    let item = WindowItem::of(window, door.authority().now());
+    Ok(json(StatusCode::OK, &item))
+}
+
+pub(super) const PUT: Operation =
+    Operation::new("openWindow", Tag::Inventory, "Open a build window")
+        .about("In the place of the one that the name has. Without `require_token: false` a token must come with the request.")
+        .path::<Named>()
+        .optional_body::<Opening>()
+        .answers::<WindowItem>(200, "The window; the name had one before.")
+        .or_answers(201, "The window, which is new.")
+        .refuses(&[Refused::Conflict]);
+
+/// A window in the place of the one that the name has, if it has one.
+pub(super) async fn put(
+    State(door): State<EnrolDoor>,
+    Path(Named { certname }): Path<Named>,
+    Administrator(actor): Administrator,
+    body: Bytes,
+) -> Result<Response, Refusal> {
+    let opening: Opening = optional_body(&body)?;
+    let now = door.authority().now();
+    let opens_at = opening.opens_at.unwrap_or(now);
+    let closes_at = match (opening.closes_at, opening.seconds) {
+        (Some(_), Some(_)) => {
+            return Err(Refusal::Invalid {
+                what: "closes_at and seconds say the same: leave one of them out".to_owned(),
+            });
+        }
+        (Some(closes_at), None) => closes_at,
+        (None, seconds) => opens_at.plus_seconds(seconds.unwrap_or(DEFAULT_SECONDS)),
+    };
+    let window = BuildWindow {
+        certname,
+        opens_at,
+        closes_at,
+        max_issuances: u32::try_from(opening.max_issuances.unwrap_or(1)).unwrap_or(u32::MAX),
+        issuances: 0,
+        require_token: opening.require_token.unwrap_or(true),
+    };
+    let (window, put) = door.authority().open_window(window, &actor).await?;
+    Ok(json(put_status(put), &WindowItem::of(window, now)))
+}
+
+pub(super) const DELETE: Operation =
+    Operation::new("closeWindow", Tag::Inventory, "Close a build window")
+        .path::<Named>()
+        .answers_nothing(204, "It is closed.")
+        .refuses(&[Refused::NotFound]);
+
+pub(super) async fn delete(
+    State(door): State<EnrolDoor>,
+    Path(Named { certname }): Path<Named>,
+    Administrator(actor): Administrator,
+) -> Result<Response, Refusal> {
+    door.authority().close_window(&certname, &actor).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+const DEFAULT_SECONDS: u64 = 2 * 3600; // a build takes less
