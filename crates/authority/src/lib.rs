@@ -12,10 +12,12 @@
 
 pub mod issuance;
 pub mod profile;
+pub mod sealing;
 pub mod store;
 
 mod acts;
 mod ancestors;
+mod audit;
 mod chain;
 mod clock;
 mod collection;
@@ -40,6 +42,9 @@ mod unlisting;
 
 pub use acts::{Act, OnUnsignable};
 pub use ancestors::AncestorCrlFault;
+pub use audit::{
+    AuditEntry, AuditFilter, AuditOrder, AuditPage, AuditPlace, AuditQuery, AuditRecord,
+};
 pub use chain::{Chain, Way};
 pub use clock::{Clock, Entropy, EntropyFault, SystemClock};
 pub use collection::{Collected, Held, Hold, Retention};
@@ -51,12 +56,13 @@ pub use faults::{ActFault, Broken, RevokeFault, SubmitFault};
 pub use issuer::{Issuer, IssuerFault, IssuerId, Serials};
 pub use keystore::{KeyStore, SignFault, Signature};
 pub use model::{
-    AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, LedgerEntry, Owner, RequestId,
-    RequestRecord, RequestState, Revision, Revocation, Revoked,
+    AncestorCrl, CrlRecord, CrlScope, Door, Intent, LedgerEntry, Owner, RequestId, RequestRecord,
+    RequestState, Revision, Revocation, Revoked,
 };
 pub use profile::{Profile, ProfileFault};
 pub use renewal::RenewFault;
 pub use retirement::Retired;
+pub use sealing::{Seal, SealFault, SealHead, SealKey, Sealed};
 pub use signer::{OnWaiting, Signer};
 pub use store::Store;
 pub use submission::{Duplicate, Submission, Submitted};

@@ -6,11 +6,13 @@ use countersign_pki::{Fingerprint, Serial, UnixTime};
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
+use crate::audit::{AuditEntry, AuditPage, AuditQuery};
 use crate::issuer::IssuerId;
 use crate::model::{
-    AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, LedgerEntry, Owner, RequestId,
-    RequestRecord, RequestState, Revision, Revocation,
+    AncestorCrl, CrlRecord, CrlScope, Door, Intent, LedgerEntry, Owner, RequestId, RequestRecord,
+    RequestState, Revision, Revocation,
 };
+use crate::sealing::{Seal, SealHead};
 use countersign_policy::Explanation;
 
 /// A future of a store's answer.
@@ -107,6 +109,15 @@ pub trait Store: Send + Sync {
 
     /// Audit entries after `since`, in commit order.
     fn audit(&self, since: Revision, limit: usize) -> Answer<'_, Vec<(Revision, AuditEntry)>>;
+
+    /// A page of audit entries as they are kept, which a filter may thin out.
+    fn audit_page(&self, query: AuditQuery) -> Answer<'_, AuditPage>;
+
+    /// The seals of the audit log after a number, in order, at most `limit`.
+    fn seals(&self, after: u64, limit: usize) -> Answer<'_, Vec<Seal>>;
+
+    /// The newest seal of the audit log, without the hashes of its entries.
+    fn last_seal(&self) -> Answer<'_, Option<SealHead>>;
 
     /// Whether this process is the only one that can write, so that every other owner is dead.
     fn is_exclusive(&self) -> bool;
@@ -249,6 +260,11 @@ pub enum Precondition {
         /// The number.
         number: Option<u64>,
     },
+    /// The newest seal of the audit log has this number; 0: there is none.
+    LastSeal {
+        /// The number.
+        number: u64,
+    },
 }
 
 /// One thing written.
@@ -322,6 +338,8 @@ pub enum Write {
         /// The next serial. The counter never goes back.
         next: u64,
     },
+    /// Seals audit entries that are on record.
+    Seal(Seal),
 }
 
 /// What an update changes; `None` leaves a field as it is.

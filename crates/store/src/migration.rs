@@ -148,6 +148,10 @@ const MIGRATIONS: &[Migration] = &[
         number: 3,
         sql: include_str!("../migrations/0003_takeover_and_upkeep.sql"),
     },
+    Migration {
+        number: 5,
+        sql: include_str!("../migrations/0005_audit_seals.sql"),
+    },
 ];
 
 #[cfg(test)]

@@ -11,8 +11,9 @@ use countersign_authority::store::{
     StoreFault, Tally, Write,
 };
 use countersign_authority::{
-    AncestorCrl, AuditEntry, CommitOutcome, CrlRecord, CrlScope, Door, Intent, IssuerId,
-    LedgerEntry, RequestId, RequestRecord, Revision, Revocation, Telemetry, Unobserved,
+    AncestorCrl, AuditEntry, AuditPage, AuditQuery, CommitOutcome, CrlRecord, CrlScope, Door,
+    Intent, IssuerId, LedgerEntry, RequestId, RequestRecord, Revision, Revocation, Seal, SealHead,
+    Telemetry, Unobserved,
 };
 use countersign_pki::{Serial, UnixTime};
 use futures_util::future::BoxFuture;
@@ -313,6 +314,18 @@ impl Store for SqliteStore {
 
     fn audit(&self, since: Revision, limit: usize) -> Answer<'_, Vec<(Revision, AuditEntry)>> {
         self.read(move |connection| query::audit(connection, since, limit))
+    }
+
+    fn audit_page(&self, query: AuditQuery) -> Answer<'_, AuditPage> {
+        self.read(move |connection| query::audit_page(connection, &query))
+    }
+
+    fn seals(&self, after: u64, limit: usize) -> Answer<'_, Vec<Seal>> {
+        self.read(move |connection| query::seals(connection, after, limit))
+    }
+
+    fn last_seal(&self) -> Answer<'_, Option<SealHead>> {
+        self.read(query::last_seal)
     }
 
     fn is_exclusive(&self) -> bool {

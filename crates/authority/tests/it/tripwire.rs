@@ -8,8 +8,9 @@ use countersign_authority::store::{
     AgeFilter, Answer, Change, Changed, CommitFault, Committed, Past, RequestFilter, Store, Tally,
 };
 use countersign_authority::{
-    AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, IssuerId, KeyStore, LedgerEntry,
-    RequestId, RequestRecord, Revision, Revocation, SignFault, Signature,
+    AncestorCrl, AuditEntry, AuditPage, AuditQuery, CrlRecord, CrlScope, Door, Intent, IssuerId,
+    KeyStore, LedgerEntry, RequestId, RequestRecord, Revision, Revocation, Seal, SealHead,
+    SignFault, Signature,
 };
 use countersign_pki::{Serial, SignatureAlgorithm, UnixTime};
 use futures_util::future::BoxFuture;
@@ -176,6 +177,18 @@ impl<S: Store> Store for TripStore<S> {
 
     fn audit(&self, since: Revision, limit: usize) -> Answer<'_, Vec<(Revision, AuditEntry)>> {
         self.0.audit(since, limit)
+    }
+
+    fn audit_page(&self, query: AuditQuery) -> Answer<'_, AuditPage> {
+        self.0.audit_page(query)
+    }
+
+    fn seals(&self, after: u64, limit: usize) -> Answer<'_, Vec<Seal>> {
+        self.0.seals(after, limit)
+    }
+
+    fn last_seal(&self) -> Answer<'_, Option<SealHead>> {
+        self.0.last_seal()
     }
 
     fn is_exclusive(&self) -> bool {

@@ -8,8 +8,8 @@ use countersign_authority::store::{
     StoreFault, Tally,
 };
 use countersign_authority::{
-    AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, IssuerId, LedgerEntry, RequestId,
-    RequestRecord, Revision, Revocation,
+    AncestorCrl, AuditEntry, AuditPage, AuditQuery, CrlRecord, CrlScope, Door, Intent, IssuerId,
+    LedgerEntry, RequestId, RequestRecord, Revision, Revocation, Seal, SealHead,
 };
 use countersign_pki::{Serial, UnixTime};
 use countersign_store::SqliteStore;
@@ -148,6 +148,18 @@ impl Store for Switched {
 
     fn audit(&self, since: Revision, limit: usize) -> Answer<'_, Vec<(Revision, AuditEntry)>> {
         self.or(self.store.audit(since, limit))
+    }
+
+    fn audit_page(&self, query: AuditQuery) -> Answer<'_, AuditPage> {
+        self.or(self.store.audit_page(query))
+    }
+
+    fn seals(&self, after: u64, limit: usize) -> Answer<'_, Vec<Seal>> {
+        self.or(self.store.seals(after, limit))
+    }
+
+    fn last_seal(&self) -> Answer<'_, Option<SealHead>> {
+        self.or(self.store.last_seal())
     }
 
     fn is_exclusive(&self) -> bool {

@@ -1,6 +1,5 @@
 //! Records to store, each different from the ones before.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -103,14 +102,7 @@ impl Sample {
 
     /// An audit entry.
     pub fn audit(&self, action: &'static str, subject: &str) -> AuditEntry {
-        AuditEntry {
-            at: Self::time(self.next()),
-            actor: Requester::authority(),
-            action: Cow::Borrowed(action),
-            subject: subject.to_owned(),
-            request: None,
-            detail: String::new(),
-        }
+        AuditEntry::own(Self::time(self.next()), action, subject.to_owned())
     }
 
     /// The door of most samples.
