@@ -3,6 +3,7 @@
 //! The command line, the configuration, and the wiring of the parts. No business rules.
 
 mod archive;
+mod audit_keys;
 mod cadir;
 mod cli;
 mod client;
