@@ -46,7 +46,6 @@ pub(crate) fn prepare(folder: &DataFolder) -> Result<AuditKey> {
 }
 
 /// The public keys that verify the log of a data directory.
-#[cfg(test)]
 pub(crate) fn of_folder(folder: &DataFolder) -> Result<Vec<Vec<u8>>> {
     public_keys(&folder.audit(PUBLIC))
 }

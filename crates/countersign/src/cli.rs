@@ -1,5 +1,6 @@
 //! The command line.
 
+mod audit;
 mod verbs;
 
 use std::net::SocketAddr;
@@ -10,6 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::config::{Autosign, Config, ConfigFault, Listen, Span, StoreKind};
 use crate::data_folder::DataFolder;
 
+pub(crate) use audit::{AuditCommand, FilterArgs, Moment, VerifyArgs};
 pub(crate) use verbs::{
     CaServer, DeleteArgs, GenerateArgs, ImportArgs, OfflineArgs, PruneArgs, ServerNameArgs,
     SetupArgs, Ttl,
@@ -42,6 +44,11 @@ pub(crate) enum Command {
         verbose: bool,
         #[command(subcommand)]
         command: CaCommand,
+    },
+    /// The audit log: show it, write it out, check that nobody changed it
+    Audit {
+        #[command(subcommand)]
+        command: AuditCommand,
     },
     /// Write everything the authority is, keys included, to one file; the server may be running
     Backup(BackupArgs),

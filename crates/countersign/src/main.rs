@@ -84,6 +84,7 @@ fn run(command: Command) -> Result<u8> {
             }
             block_on(commands::ca::run(command))
         }
+        Command::Audit { command } => block_on(commands::audit::run(command)),
         Command::Backup(args) => commands::backup::run(&args).map(|()| 0),
         Command::Restore(args) => commands::restore::run(&args).map(|()| 0),
     }

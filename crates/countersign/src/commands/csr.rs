@@ -215,7 +215,7 @@ impl Place {
     }
 }
 
-fn client(server: &ServerArgs, config: &ConfigArg) -> Result<Client> {
+pub(super) fn client(server: &ServerArgs, config: &ConfigArg) -> Result<Client> {
     let data = config.data(&server.data)?;
     Client::new(&ServerArgs {
         data,
@@ -463,7 +463,7 @@ fn said(text: &str) -> Result<()> {
 }
 
 /// The reply, or the sentence with which the server refused.
-fn accepted(reply: Reply) -> Result<Reply> {
+pub(super) fn accepted(reply: Reply) -> Result<Reply> {
     if reply.status.is_success() {
         return Ok(reply);
     }

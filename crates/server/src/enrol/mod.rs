@@ -6,6 +6,7 @@
 //! describes all of it, and is served to anybody.
 
 mod administrators;
+mod audit;
 mod certificates;
 mod cursor;
 mod faults;
@@ -33,6 +34,7 @@ use crate::body;
 use crate::peer::Peer;
 use crate::puppet::Caller;
 
+pub use audit::{AuditItem, Checkpoint, CheckpointFault, SealItem};
 use faults::Refusal;
 
 /// The native interface of an authority. Cheap to clone.
@@ -123,7 +125,7 @@ pub fn paths() -> Vec<&'static str> {
 }
 
 /// The path of each call for administrators, and what answers it.
-fn administrators_calls() -> [(&'static str, MethodRouter<EnrolDoor>); 7] {
+fn administrators_calls() -> [(&'static str, MethodRouter<EnrolDoor>); 10] {
     [
         (
             "/requests",
@@ -141,6 +143,9 @@ fn administrators_calls() -> [(&'static str, MethodRouter<EnrolDoor>); 7] {
             "/certificates/{issuer}/{serial}/revoke",
             post(certificates::revoke),
         ),
+        ("/audit", get(audit::list)),
+        ("/audit/seals", get(audit::seals)),
+        ("/audit/checkpoint", get(audit::checkpoint)),
     ]
 }
 

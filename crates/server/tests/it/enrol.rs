@@ -1,5 +1,7 @@
 //! The native interface.
 
+mod audit;
+
 use std::collections::BTreeSet;
 
 use axum::Router;

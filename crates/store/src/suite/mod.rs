@@ -32,10 +32,12 @@ use futures_util::future::BoxFuture;
 
 pub use sample::{Enrolment, Sample};
 
-/// Changes the file of a closed SQLite store behind its back, as an intruder would; answers how many rows it hit.
-pub fn tamper(database: &std::path::Path, sql: &str) -> usize {
+/// Changes the file of a closed SQLite store behind its back, as an intruder would; answers how many rows the last
+/// statement hit.
+pub fn tamper(database: &std::path::Path, sql: &str) -> u64 {
     let connection = rusqlite::Connection::open(database).unwrap();
-    connection.execute(sql, []).unwrap()
+    connection.execute_batch(sql).unwrap();
+    connection.changes()
 }
 
 /// Where a store under test lives. A new ground is empty.
