@@ -82,7 +82,7 @@ mod tests {
         assert!(of_folder(&folder).is_err());
         let first = prepare(&folder).unwrap().spki_der().to_vec();
         assert_eq!(prepare(&folder).unwrap().spki_der(), first);
-        assert_eq!(of_folder(&folder).unwrap(), [first.clone()]);
+        assert_eq!(of_folder(&folder).unwrap(), std::slice::from_ref(&first));
 
         fs::remove_file(folder.audit(PRIVATE)).unwrap();
         let second = prepare(&folder).unwrap().spki_der().to_vec();

@@ -24,7 +24,8 @@ async fn all(office: &Office, path: &str) -> Vec<Value> {
     let mut cursor = String::new();
     loop {
         let page = office.get(&format!("{path}{cursor}")).await;
-        items.extend(page["items"].as_array().unwrap().clone());
+        let here = page.get("items").and_then(Value::as_array);
+        items.extend(here.unwrap().clone());
         match page.get("cursor") {
             Some(next) => cursor = format!("&cursor={}", next.as_str().unwrap()),
             None => return items,
