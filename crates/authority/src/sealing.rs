@@ -173,6 +173,7 @@ impl Authority {
             };
             match self.core.commit(change).await {
                 Ok(_) => {
+                    self.core.telemetry.sealed(head.count);
                     debug!(number = head.number, entries = head.count, "sealed");
                     sealed.entries = sealed.entries.saturating_add(head.count);
                     sealed.seals = sealed.seals.saturating_add(1);

@@ -140,6 +140,8 @@ impl Stopped {
             folder,
             checkpoint: file,
         };
+        // Whoever closes a database last takes its write-ahead log into it.
+        tamper(&stopped.database(), "SELECT count(*) FROM audit");
         fs::copy(stopped.database(), stopped.untouched()).unwrap();
         stopped
     }
@@ -165,6 +167,9 @@ impl Stopped {
 
     /// What `verify` says after the database was changed by these statements.
     fn after(&self, sql: &str, arguments: &[&str]) -> Finished {
+        for left in ["countersign.db-wal", "countersign.db-shm"] {
+            let _none_is_left = fs::remove_file(self.data().join(left));
+        }
         fs::copy(self.untouched(), self.database()).unwrap();
         assert!(tamper(&self.database(), sql) > 0, "{sql}");
         self.verify(arguments)

@@ -27,6 +27,8 @@ pub struct EngineMetrics {
     commits: Commits,
     executions: Executions,
     collected: Family<CollectedLabels, Counter>,
+    seals: Counter,
+    sealed_entries: Counter,
 }
 
 type DecisionLabels = [(&'static str, String); 3];
@@ -71,6 +73,18 @@ impl EngineMetrics {
             commits: Commits::new(registry),
             executions: Executions::new(registry),
             collected: collected(registry),
+            seals: registered(
+                registry,
+                "countersign_audit_seals",
+                "Seals of the audit log that this process made",
+                Counter::default(),
+            ),
+            sealed_entries: registered(
+                registry,
+                "countersign_audit_sealed_entries",
+                "Entries of the audit log that this process sealed",
+                Counter::default(),
+            ),
         }
     }
 }
@@ -108,6 +122,11 @@ impl Telemetry for EngineMetrics {
     fn collected(&self, door: &Door, state: RequestState, count: u64) {
         let labels = collected_labels(door, state);
         self.collected.get_or_create(&labels).inc_by(count);
+    }
+
+    fn sealed(&self, entries: u64) {
+        self.seals.inc();
+        self.sealed_entries.inc_by(entries);
     }
 
     fn commit_waits(&self) {
