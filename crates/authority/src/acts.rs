@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use countersign_pki::{CheckedCsr, UnixTime};
+use countersign_pki::{CheckedCsr, UnixTime, fingerprint_sha256};
 use countersign_policy::{
     Approval, Evidence, Explanation, Outcome, PersonDecision, PersonVerdict, Request, Requester,
     Verdict, decide,
@@ -10,10 +10,11 @@ use countersign_policy::{
 
 use tracing::info;
 
+use crate::audit::AuditEntry;
 use crate::engine::{Authority, Core, Rules};
 use crate::faults::{ActFault, Broken};
 use crate::issuance::Intended;
-use crate::model::{AuditEntry, Door, RequestRecord, RequestState, Revision};
+use crate::model::{Door, RequestRecord, RequestState, Revision};
 use crate::signing::{DraftFor, commit_broken};
 use crate::store::{Change, CommitFault, Past, Precondition, RequestFilter, RequestUpdate, Write};
 use crate::telemetry::{DecisionOutcome, PERSON};
@@ -125,7 +126,8 @@ impl Core {
             attachment: act.attachment.clone(),
             ..RequestUpdate::none(&record)
         };
-        let mut audit = vec![act.audit("approve", &record, self.clock.now(), act.reason.clone())];
+        let approved = act.audit("approve", &record, self.clock.now(), act.reason.clone());
+        let mut audit = vec![approved.decided(&explanation)];
         let draft = match (signer, unsignable) {
             (Some(_), Some(fault)) => {
                 update.state = RequestState::Failed;
@@ -175,13 +177,14 @@ impl Core {
         let rules = self.rules.load_full();
         let judged = self.judged(&act, PersonVerdict::Deny, &rules);
         let (record, explanation) = judged.await?;
+        let denied = act.audit("deny", &record, self.clock.now(), act.reason.clone());
+        let audit = vec![denied.decided(&explanation)];
         let update = RequestUpdate {
             state: RequestState::Denied,
             explanation: Some(explanation),
             attachment: act.attachment.clone(),
             ..RequestUpdate::none(&record)
         };
-        let audit = vec![act.audit("deny", &record, self.clock.now(), act.reason.clone())];
         self.commit_act(&act, &record, vec![Write::UpdateRequest(update)], audit)
             .await?;
         self.reread(&record).await
@@ -318,7 +321,7 @@ impl Core {
             writes,
             audit,
         };
-        match self.store.commit(change).await {
+        match self.commit(change).await {
             Ok(committed) => {
                 if let Some(action) = action {
                     let (door, actor) = (&record.door, &act.actor);
@@ -350,13 +353,8 @@ impl Act {
         at: UnixTime,
         detail: String,
     ) -> AuditEntry {
-        AuditEntry {
-            at,
-            actor: self.actor.clone(),
-            action: action.into(),
-            subject: format!("{}/{}", record.door, record.key),
-            request: Some(record.id.to_string()),
-            detail,
-        }
+        AuditEntry::on(record, at, self.actor.clone(), action)
+            .message(&fingerprint_sha256(&record.csr_der))
+            .detail(detail)
     }
 }

@@ -10,11 +10,12 @@ use countersign_pki::{Certificate, Crl, CrlFault, UnixTime, VerifyFault, oid, pe
 use countersign_policy::Requester;
 use tracing::{info, warn};
 
+use crate::audit::AuditEntry;
 use crate::chain::key_id;
 use crate::engine::{Authority, Core};
 use crate::faults::Broken;
 use crate::issuer::{Issuer, IssuerId};
-use crate::model::{AncestorCrl, AuditEntry};
+use crate::model::AncestorCrl;
 use crate::revocation::Revocations;
 use crate::signing::commit_broken;
 use crate::store::{Change, Write};
@@ -428,7 +429,7 @@ async fn put(
     }
     let count = new.len();
     let change = taken(issuer, new, &actor, core.clock.now());
-    core.store.commit(change).await.map_err(commit_broken)?;
+    core.commit(change).await.map_err(commit_broken)?;
     info!(issuer = %id, count, %actor, "CRLs of the CAs above were taken");
     core.load_ancestors(issuer, revocations).await?;
     revocations.compose_anew(issuer);
@@ -459,14 +460,9 @@ fn taken(issuer: &Issuer, new: Vec<AncestorCrl>, actor: &Requester, at: UnixTime
         let position = usize::try_from(crl.position).unwrap_or(usize::MAX);
         let ca = issuer.ancestors().get(position);
         let ca = ca.map(|ca| ca.subject().to_string()).unwrap_or_default();
-        change.audit.push(AuditEntry {
-            at,
-            actor: actor.clone(),
-            action: "crl".into(),
-            subject: format!("{id}/{ca}"),
-            request: None,
-            detail: format!("{} was submitted", numbered(&crl)),
-        });
+        let submitted = format!("{} was submitted", numbered(&crl));
+        let entry = AuditEntry::new(at, actor.clone(), "crl", format!("{id}/{ca}"));
+        change.audit.push(entry.detail(submitted));
         change.writes.push(Write::PutAncestorCrl {
             issuer: id.clone(),
             crl,

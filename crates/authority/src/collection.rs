@@ -11,9 +11,10 @@ use countersign_policy::Requester;
 use futures_util::future::join_all;
 use tracing::info;
 
+use crate::audit::AuditEntry;
 use crate::engine::{Authority, Core};
 use crate::faults::Broken;
-use crate::model::{AuditEntry, Door, RequestId, RequestRecord, RequestState};
+use crate::model::{Door, RequestId, RequestRecord, RequestState};
 use crate::signing::commit_broken;
 use crate::store::{AgeFilter, Change, CommitFault, Precondition, RequestUpdate, Write};
 
@@ -99,7 +100,7 @@ impl Authority {
             writes: vec![Write::TrimRejections { of: None, keep }],
             ..Change::default()
         };
-        let committed = self.core.store.commit(change).await;
+        let committed = self.core.commit(change).await;
         committed.map(drop).map_err(commit_broken)
     }
 }
@@ -170,16 +171,15 @@ impl Core {
                 version: record.version,
             }],
             writes: vec![write],
-            audit: vec![AuditEntry {
-                at: now,
-                actor: Requester::authority(),
-                action: "collect".into(),
-                subject: format!("{}/{}", record.door, record.key),
-                request: Some(record.id.to_string()),
-                detail: format!("{} since {}", record.state.word(), age_from(record)),
-            }],
+            audit: vec![
+                AuditEntry::on(record, now, Requester::authority(), "collect").detail(format!(
+                    "{} since {}",
+                    record.state.word(),
+                    age_from(record)
+                )),
+            ],
         };
-        match self.store.commit(change).await {
+        match self.commit(change).await {
             Ok(_) => Ok(is_gone),
             Err(CommitFault::Conflict { .. }) => Ok(false),
             Err(other) => Err(commit_broken(other)),

@@ -5,16 +5,16 @@ use std::sync::{Arc, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use countersign_pki::{Crl, CrlTemplate, RevokedEntry, Serial, Subject, UnixTime, pem, seal};
-use countersign_policy::Requester;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::watch;
 use tracing::warn;
 
 use crate::ancestors::Ancestors;
+use crate::audit::AuditEntry;
 use crate::engine::{Authority, Core};
 use crate::faults::Broken;
 use crate::issuer::{Issuer, IssuerId};
-use crate::model::{AuditEntry, CrlRecord, CrlScope, Revision, Revocation};
+use crate::model::{CrlRecord, CrlScope, Revision, Revocation};
 use crate::revocation::Revocations;
 use crate::signing::{MAX_TRIES, commit_broken};
 use crate::store::{Change, CommitFault, Precondition, Write};
@@ -188,7 +188,7 @@ impl Core {
         let record = self
             .make_crl(issuer, revocations, before, scheduled, entries)
             .await?;
-        match self.store.commit(published(&record, before)).await {
+        match self.commit(published(&record, before)).await {
             Ok(_) => {
                 revocations.publish(issuer, record);
                 Ok(Replaced::ByUs)
@@ -362,17 +362,17 @@ fn published(record: &CrlRecord, before: Option<u64>) -> Change {
             number: before,
         }],
         writes: vec![Write::PutCrl(record.clone())],
-        audit: vec![AuditEntry {
-            at: record.this_update,
-            actor: Requester::authority(),
-            action: "crl".into(),
-            subject: format!("{}/{}", record.issuer, record.number),
-            request: None,
-            detail: match record.scope {
-                CrlScope::Full => String::new(),
-                CrlScope::Infrastructure => "infrastructure".to_owned(),
-            },
-        }],
+        audit: vec![
+            AuditEntry::own(
+                record.this_update,
+                "crl",
+                format!("{}/{}", record.issuer, record.number),
+            )
+            .detail(match record.scope {
+                CrlScope::Full => "",
+                CrlScope::Infrastructure => "infrastructure",
+            }),
+        ],
     }
 }
 

@@ -7,9 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use countersign_pki::{Crl, Serial, UnixTime, verify};
 use countersign_policy::{Policy, SignerName};
+use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 use tracing::warn;
 
+use crate::audit::AuditEntry;
 use crate::clock::{Clock, Entropy};
 use crate::decider::{Deciders, NoDeciders};
 use crate::evidence::{Executables, LocalEvidence};
@@ -17,17 +19,15 @@ use crate::faults::Broken;
 use crate::issuance::Draft;
 use crate::issuer::{Issuer, IssuerId, Serials};
 use crate::keystore::{KeyStore, SignFault, Signature};
-use crate::model::{
-    AuditEntry, CrlScope, Door, LedgerEntry, Owner, RequestId, RequestRecord, Revision,
-};
+use crate::model::{CrlScope, Door, LedgerEntry, Owner, RequestId, RequestRecord, Revision};
 use crate::profile::ProfileFault;
 use crate::recovery::Patience;
 use crate::revocation::Revocations;
 use crate::signer::Signer;
 use crate::signing::commit_broken;
 use crate::store::{
-    Change, Changed, Past, Rejection, RejectionFilter, RequestFilter, Store, StoreFault, Tally,
-    Write,
+    Change, Changed, CommitFault, Committed, Past, Rejection, RejectionFilter, RequestFilter,
+    Store, StoreFault, Tally, Write,
 };
 use crate::telemetry::{Ended, Telemetry, Unobserved};
 
@@ -388,6 +388,17 @@ impl Core {
     pub(crate) fn issuer(&self, id: &IssuerId) -> Result<&Issuer, Broken> {
         let unknown = || SignFault::UnknownIssuer { issuer: id.clone() };
         Ok(self.issuers.get(id).ok_or_else(unknown)?)
+    }
+
+    /// Commits a change whose audit entries say which process made it.
+    pub(crate) fn commit(
+        &self,
+        mut change: Change,
+    ) -> BoxFuture<'_, Result<Committed, CommitFault>> {
+        for entry in &mut change.audit {
+            entry.stamp(&self.owner);
+        }
+        self.store.commit(change)
     }
 
     pub(crate) fn new_request_id(&self, now: UnixTime) -> Result<RequestId, Broken> {

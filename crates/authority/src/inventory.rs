@@ -13,10 +13,11 @@ use countersign_policy::{AddressKind, Machine, MachineAddress, Requester};
 use futures_util::future::try_join_all;
 use tracing::info;
 
+use crate::audit::AuditEntry;
 use crate::certname::{Certname, CertnameFault};
 use crate::engine::Authority;
 use crate::faults::Broken;
-use crate::model::{AuditEntry, MachineRecord, inventory_name};
+use crate::model::{MachineRecord, inventory_name};
 use crate::signing::{MAX_TRIES, commit_broken};
 use crate::store::{Change, CommitFault, MachineFilter, Precondition, StoreFault, Write};
 
@@ -211,7 +212,7 @@ impl Authority {
                     String::new(),
                 )],
             };
-            match self.core.store.commit(change).await {
+            match self.core.commit(change).await {
                 Ok(committed) => {
                     info!(name = record.machine.name, %actor, action, "inventory changed");
                     let version = committed.revision;
@@ -242,7 +243,7 @@ impl Authority {
                 String::new(),
             )],
         };
-        match self.core.store.commit(change).await {
+        match self.core.commit(change).await {
             Ok(_) => {
                 info!(name, %actor, action = "machine.removed", "inventory changed");
                 Ok(())
@@ -325,7 +326,7 @@ impl Authority {
                     .collect(),
                 audit: vec![imported.audit(batch, now, actor)],
             };
-            match self.core.store.commit(change).await {
+            match self.core.commit(change).await {
                 Ok(_) => {
                     let Imported { added, replaced } = imported;
                     info!(added, replaced, %actor, action = "machine.imported", "inventory changed");
@@ -381,13 +382,10 @@ pub(crate) fn audit(
     subject: String,
     detail: String,
 ) -> AuditEntry {
+    let certname = subject.split_once('/').map(|(_, name)| name.to_owned());
     AuditEntry {
-        at,
-        actor: actor.clone(),
-        action: action.into(),
-        subject,
-        request: None,
-        detail,
+        certname,
+        ..AuditEntry::new(at, actor.clone(), action, subject).detail(detail)
     }
 }
 

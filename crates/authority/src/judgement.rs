@@ -18,11 +18,12 @@ use futures_util::future::join_all;
 use tokio::time::Instant;
 use tracing::warn;
 
+use crate::audit::AuditEntry;
 use crate::decider::Question;
 use crate::engine::{Core, Rules};
 use crate::evidence::Busy;
 use crate::faults::Broken;
-use crate::model::{AuditEntry, Door, RememberedAllow, RequestId, inventory_name};
+use crate::model::{Door, RememberedAllow, RequestId, inventory_name};
 use crate::signing::commit_broken;
 use crate::store::{Change, Past, Precondition, StoreFault, Write};
 use crate::telemetry::{ExecutionOutcome, WebhookOutcome};
@@ -53,6 +54,16 @@ impl<'a> Case<'a> {
             at: self.created,
             renewal: false,
         }
+    }
+}
+
+impl Case<'_> {
+    fn audit(&self, action: &'static str, at: UnixTime) -> AuditEntry {
+        let subject = format!("{}/{}", self.door, self.key);
+        AuditEntry::new(at, self.requester.clone(), action, subject)
+            .request(&self.id)
+            .certname(self.request().name())
+            .key(&self.csr.key_fingerprint())
     }
 }
 
@@ -391,7 +402,7 @@ impl Core {
             ],
             audit: vec![entry],
         };
-        let committed = self.store.commit(change).await;
+        let committed = self.commit(change).await;
         committed.map(drop).map_err(commit_broken)
     }
 }
@@ -458,14 +469,9 @@ pub(crate) fn used(uses: &[Use], case: Case<'_>, now: UnixTime, change: &mut Cha
                 change.writes.push(Write::UseWindow {
                     certname: certname.clone(),
                 });
-                change.audit.push(AuditEntry {
-                    at: now,
-                    actor: case.requester.clone(),
-                    action: "window.used".into(),
-                    subject: format!("{}/{}", case.door, case.key),
-                    request: Some(case.id.to_string()),
-                    detail: "the name alone was trusted: the window wants no token".to_owned(),
-                });
+                let detail = "the name alone was trusted: the window wants no token";
+                let entry = case.audit("window.used", now);
+                change.audit.push(entry.detail(detail));
             }
         }
     }
@@ -493,14 +499,8 @@ fn webhook_entry(
         WebhookAnswer::Pend { reason } => ("webhook.decision", "pend", reason),
         WebhookAnswer::Unavailable { reason } => ("webhook.error", "error", reason),
     };
-    AuditEntry {
-        at: now,
-        actor: case.requester.clone(),
-        action: action.into(),
-        subject: format!("{}/{}", case.door, case.key),
-        request: Some(case.id.to_string()),
-        detail: format!("{}: {word}: {reason}", webhook.address()),
-    }
+    let detail = format!("{}: {word}: {reason}", webhook.address());
+    case.audit(action, now).detail(detail)
 }
 
 /// For explanations, which others than administrators may read.

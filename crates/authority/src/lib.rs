@@ -14,10 +14,12 @@ pub mod certname;
 pub mod issuance;
 pub mod private_file;
 pub mod profile;
+pub mod sealing;
 pub mod store;
 
 mod acts;
 mod ancestors;
+mod audit;
 mod chain;
 mod clock;
 mod collection;
@@ -47,6 +49,9 @@ mod windows;
 
 pub use acts::{Act, OnUnsignable};
 pub use ancestors::AncestorCrlFault;
+pub use audit::{
+    AuditEntry, AuditFilter, AuditOrder, AuditPage, AuditPlace, AuditQuery, AuditRecord,
+};
 pub use chain::{Chain, Way};
 pub use clock::{Clock, Entropy, EntropyFault, SystemClock};
 pub use collection::{Collected, Held, Hold, Retention};
@@ -59,7 +64,7 @@ pub use inventory::{Imported, InventoryFault, MachineFault, OnExisting, Put, che
 pub use issuer::{Issuer, IssuerFault, IssuerId, Serials};
 pub use keystore::{KeyStore, SignFault, Signature};
 pub use model::{
-    AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, LedgerEntry, MachineRecord, Owner,
+    AncestorCrl, CrlRecord, CrlScope, Door, Intent, LedgerEntry, MachineRecord, Owner,
     PolicyVersion, RememberedAllow, RequestId, RequestRecord, RequestState, Revision, Revocation,
     Revoked, inventory_name,
 };
@@ -67,6 +72,7 @@ pub use policies::policy_version;
 pub use profile::{Profile, ProfileFault};
 pub use renewal::RenewFault;
 pub use retirement::Retired;
+pub use sealing::{Seal, SealFault, SealHead, SealKey, Sealed};
 pub use signer::{OnWaiting, Signer};
 pub use store::Store;
 pub use submission::{Duplicate, Submission, Submitted};

@@ -1,4 +1,4 @@
-//! What is stored: requests, intents, ledger entries, revocations, CRLs and audit entries.
+//! What is stored: requests, intents, ledger entries, revocations, CRLs.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,7 +13,18 @@ use crate::issuer::{IssuerFault, IssuerId};
 
 /// The place of a change in commit order. Zero is before the first.
 #[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
 )]
 #[serde(transparent)]
 pub struct Revision(pub u64);
@@ -425,26 +436,6 @@ pub struct RememberedAllow {
     pub key_fingerprint: Fingerprint,
     /// Until when.
     pub until: UnixTime,
-}
-
-/// One line of the audit log, written with the change it tells of.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AuditEntry {
-    /// When.
-    pub at: UnixTime,
-    /// Who.
-    pub actor: Requester,
-    /// What was done, one word: `request`, `approve`, `deny`, `issue`, `void`, `fail`, `renew`,
-    /// `revoke`, `unlist`, `clean`, `delete`, `crl`, `import`, `collect`, `restore`.
-    pub action: Cow<'static, str>,
-    /// To what: door/key or issuer/serial.
-    pub subject: String,
-    /// The request concerned.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub request: Option<String>,
-    /// In words, where there is more to say.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub detail: String,
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! Policies on record: each has a number, which stands in every verdict, so that what decided can be looked up.
 
 use countersign_pki::fingerprint_sha256;
-use countersign_policy::Requester;
 
+use crate::audit::AuditEntry;
 use crate::clock::Clock;
 use crate::engine::Authority;
 use crate::faults::Broken;
-use crate::model::{AuditEntry, PolicyVersion};
+use crate::model::PolicyVersion;
 use crate::signing::{MAX_TRIES, commit_broken};
 use crate::store::{Change, CommitFault, Precondition, Store, StoreFault, Write};
 
@@ -37,14 +37,14 @@ pub async fn policy_version(
         let change = Change {
             preconditions: vec![Precondition::PolicyFree { generation }],
             writes: vec![Write::PutPolicy(version.clone())],
-            audit: vec![AuditEntry {
-                at: version.loaded,
-                actor: Requester::authority(),
-                action: "policy.loaded".into(),
-                subject: format!("policy/{generation}"),
-                request: None,
-                detail: format!("SHA-256 {}", digest.to_hex()),
-            }],
+            audit: vec![
+                AuditEntry::own(
+                    version.loaded,
+                    "policy.loaded",
+                    format!("policy/{generation}"),
+                )
+                .detail(format!("SHA-256 {}", digest.to_hex())),
+            ],
         };
         match store.commit(change).await {
             Ok(_) => return Ok(version),
@@ -70,20 +70,15 @@ impl Authority {
     /// # Errors
     /// If the store fails.
     pub async fn complete_requests_are_shown(&self, addresses: &[String]) -> Result<(), Broken> {
-        let entry = |address: &String| AuditEntry {
-            at: self.now(),
-            actor: Requester::authority(),
-            action: "webhook.complete_requests".into(),
-            subject: address.clone(),
-            request: None,
-            detail: "this webhook is shown complete requests, with whatever secrets they hold"
-                .to_owned(),
+        let entry = |address: &String| {
+            AuditEntry::own(self.now(), "webhook.complete_requests", address.clone())
+                .detail("this webhook is shown complete requests, with whatever secrets they hold")
         };
         let change = Change {
             audit: addresses.iter().map(entry).collect(),
             ..Change::default()
         };
-        let committed = self.core.store.commit(change).await;
+        let committed = self.core.commit(change).await;
         committed.map(drop).map_err(commit_broken)
     }
 

@@ -9,11 +9,12 @@ use countersign_pki::{CheckedCsr, Fingerprint};
 use countersign_policy::{Explanation, Step, Verdict};
 use tracing::info;
 
+use crate::audit::AuditEntry;
 use crate::engine::{Authority, Core};
 use crate::faults::{Broken, SubmitFault};
 use crate::issuance::{Intended, Issued};
 use crate::judgement::{Asking, Case, Gathered, is_about_evidence, used};
-use crate::model::{AuditEntry, Door, RequestId, RequestRecord, RequestState, Revision};
+use crate::model::{Door, RequestId, RequestRecord, RequestState, Revision};
 use crate::signing::{DraftFor, MAX_TRIES, commit_broken};
 use crate::store::{Change, CommitFault, Past, Precondition, RequestUpdate, Write};
 use crate::submission::{Submission, Submitted};
@@ -179,14 +180,11 @@ impl Core {
                 evidence: Some(reached.evidence),
                 ..RequestUpdate::none(record)
             })],
-            audit: vec![AuditEntry {
-                at: now,
-                actor: record.requester.clone(),
-                action: action.into(),
-                subject: format!("{}/{}", record.door, record.key),
-                request: Some(record.id.to_string()),
-                detail: explanation.to_string(),
-            }],
+            audit: vec![
+                AuditEntry::on(record, now, record.requester.clone(), action)
+                    .decided(&explanation)
+                    .detail(explanation.to_string()),
+            ],
         };
         used(&uses, case, now, &mut change);
         change.audit.append(&mut gathered.audit.clone());
@@ -204,7 +202,7 @@ impl Core {
                 return Ok(Judged::Conflict { is_stale: false });
             }
         }
-        let version = match self.store.commit(change).await {
+        let version = match self.commit(change).await {
             Ok(committed) => committed.revision,
             Err(CommitFault::Conflict { precondition }) => {
                 let is_stale = !is_about_evidence(&precondition);

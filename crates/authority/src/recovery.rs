@@ -8,14 +8,15 @@
 use std::sync::{Arc, PoisonError};
 
 use countersign_pki::{CheckedCsr, UnixTime};
-use countersign_policy::{Approval, Requester};
+use countersign_policy::Approval;
 use tracing::warn;
 
+use crate::audit::AuditEntry;
 use crate::engine::{Authority, Core};
 use crate::faults::Broken;
 use crate::issuance::{Draft, Intended};
 use crate::issuer::IssuerId;
-use crate::model::{AuditEntry, Intent, RequestRecord, RequestState};
+use crate::model::{Intent, RequestRecord, RequestState};
 use crate::profile::Validity;
 use crate::signing::{DraftFor, commit_broken};
 use crate::store::{Change, CommitFault, Precondition, RequestUpdate, Write};
@@ -130,7 +131,7 @@ impl Core {
             ],
             audit: vec![self.voided(intent, "its owner did not complete it")],
         };
-        match self.store.commit(change).await {
+        match self.commit(change).await {
             Ok(_) => {}
             // Completed or taken up by somebody else meanwhile.
             Err(CommitFault::Conflict { .. }) => return Ok(false),
@@ -218,21 +219,20 @@ impl Core {
                 ..RequestUpdate::none(record)
             }));
         }
-        match self.store.commit(change).await {
+        match self.commit(change).await {
             Ok(_) | Err(CommitFault::Conflict { .. }) => Ok(()),
             Err(other) => Err(commit_broken(other)),
         }
     }
 
     fn voided(&self, intent: &Intent, why: &str) -> AuditEntry {
-        AuditEntry {
-            at: self.clock.now(),
-            actor: Requester::authority(),
-            action: "void".into(),
-            subject: format!("{}/{}", intent.issuer, intent.serial),
-            request: Some(intent.request.to_string()),
-            detail: why.to_owned(),
-        }
+        let subject = format!("{}/{}", intent.issuer, intent.serial);
+        AuditEntry::own(self.clock.now(), "void", subject)
+            .request(&intent.request)
+            .certname(&intent.name)
+            .key(&intent.key_fingerprint)
+            .serial(&intent.serial)
+            .detail(why)
     }
 }
 

@@ -18,11 +18,12 @@ use countersign_policy::{
     SignerName, Step, Wishes,
 };
 
+use crate::audit::AuditEntry;
 use crate::engine::{Authority, Core};
 use crate::faults::Broken;
 use crate::issuance::{Draft, Intended, Issued};
 use crate::issuer::IssuerId;
-use crate::model::{AuditEntry, Door, LedgerEntry, RequestRecord, RequestState, Revision};
+use crate::model::{Door, LedgerEntry, RequestRecord, RequestState, Revision};
 use crate::profile::ProfileFault;
 use crate::signer::Signer;
 use crate::signing::{DraftFor, commit_broken};
@@ -158,21 +159,18 @@ impl Core {
         };
         let change = Change {
             preconditions: vec![unrevoked.clone()],
-            audit: vec![AuditEntry {
-                at: now,
-                actor,
-                action: "renew".into(),
-                subject: format!("{}/{}", record.door, record.key),
-                request: Some(record.id.to_string()),
-                detail: record.explanation.to_string(),
-            }],
+            audit: vec![
+                AuditEntry::on(&record, now, actor, "renew")
+                    .decided(&record.explanation)
+                    .detail(record.explanation.to_string()),
+            ],
             writes: vec![
                 Write::InsertRequest(record),
                 Write::Intend(draft.intent().clone()),
             ],
         };
         let flight = self.in_flight(&draft);
-        match self.store.commit(change).await {
+        match self.commit(change).await {
             Ok(_) => {}
             Err(CommitFault::Conflict { .. }) => return Err(RenewFault::Revoked { serial }),
             Err(other) => return Err(commit_broken(other).into()),

@@ -9,10 +9,11 @@ use countersign_pki::{RevocationReason, UnixTime};
 use countersign_policy::Requester;
 use tracing::info;
 
+use crate::audit::AuditEntry;
 use crate::engine::{Authority, Core};
 use crate::faults::{Broken, RevokeFault};
 use crate::issuer::IssuerId;
-use crate::model::{AuditEntry, Door, RequestRecord, RequestState, Revocation, Revoked};
+use crate::model::{Door, RequestRecord, RequestState, Revocation, Revoked};
 use crate::revocation::Revocations;
 use crate::signing::{MAX_TRIES, commit_broken};
 use crate::store::{Change, CommitFault, Past, Precondition, StoreFault, Write};
@@ -95,7 +96,7 @@ impl Core {
             if change.writes.is_empty() {
                 return Ok(Retired::Nothing);
             }
-            match self.store.commit(change).await {
+            match self.commit(change).await {
                 Ok(_) => {
                     info!(%issuer, name, %actor, "retired");
                     return Ok(Retired::Something);
@@ -136,7 +137,7 @@ impl Core {
             if change.writes.is_empty() {
                 return Ok(unknown);
             }
-            match self.store.commit(change).await {
+            match self.commit(change).await {
                 Ok(committed) => {
                     if !fresh.is_empty() {
                         *covers = committed.revision;
@@ -190,14 +191,9 @@ impl Core {
                     continue;
                 };
                 change.writes.push(Write::Revoke(revocation.clone()));
-                change.audit.push(AuditEntry {
-                    at: revoked.at,
-                    actor: actor.clone(),
-                    action: "revoke".into(),
-                    subject: format!("{issuer}/{}", entry.serial),
-                    request: None,
-                    detail: name.clone(),
-                });
+                change
+                    .audit
+                    .push(entry.revoked_by(actor, revoked).detail(name));
                 cleaning.fresh.push(revocation);
             }
             change.retire(issuer, name, actor, revoked.at);
@@ -221,14 +217,8 @@ impl Change {
             name: name.to_owned(),
             at,
         });
-        self.audit.push(AuditEntry {
-            at,
-            actor: actor.clone(),
-            action: "clean".into(),
-            subject: format!("{issuer}/{name}"),
-            request: None,
-            detail: String::new(),
-        });
+        let entry = AuditEntry::new(at, actor.clone(), "clean", format!("{issuer}/{name}"));
+        self.audit.push(entry.certname(name));
     }
 
     fn forget(&mut self, record: &RequestRecord, actor: &Requester, at: UnixTime) {
@@ -237,13 +227,7 @@ impl Change {
             version: record.version,
         });
         self.writes.push(Write::DeleteRequest(record.id));
-        self.audit.push(AuditEntry {
-            at,
-            actor: actor.clone(),
-            action: "delete".into(),
-            subject: format!("{}/{}", record.door, record.key),
-            request: Some(record.id.to_string()),
-            detail: String::new(),
-        });
+        self.audit
+            .push(AuditEntry::on(record, at, actor.clone(), "delete"));
     }
 }

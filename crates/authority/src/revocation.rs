@@ -16,7 +16,7 @@ use crate::engine::{Authority, Core};
 use crate::faults::{Broken, RevokeFault};
 use crate::infrastructure::Infrastructure;
 use crate::issuer::IssuerId;
-use crate::model::{AuditEntry, CrlScope, LedgerEntry, Revision, Revocation, Revoked};
+use crate::model::{CrlScope, LedgerEntry, Revision, Revocation, Revoked};
 use crate::signing::{MAX_TRIES, commit_broken};
 use crate::store::{Change, CommitFault, Precondition, Write};
 
@@ -134,10 +134,15 @@ impl Core {
             let now = self.clock.now();
             let (preconditions, entries) = self.targets(issuer, target, now).await?;
             let revoked = Revoked { at: now, reason };
-            let fresh: Vec<Revocation> = entries
-                .iter()
-                .filter_map(|entry| revocations.due(entry, revoked))
-                .collect();
+            let mut audit = Vec::new();
+            let mut fresh: Vec<Revocation> = Vec::new();
+            for entry in &entries {
+                if let Some(due) = revocations.due(entry, revoked) {
+                    let target = target.to_string();
+                    audit.push(entry.revoked_by(actor, revoked).detail(target));
+                    fresh.push(due);
+                }
+            }
             if fresh.is_empty() {
                 // Revoked before; but its CRL may have failed then.
                 let reached = *covers;
@@ -145,20 +150,12 @@ impl Core {
                 self.publish_revoked(issuer, reached).await?;
                 return Ok(0);
             }
-            let audit = fresh.iter().map(|one| AuditEntry {
-                at: now,
-                actor: actor.clone(),
-                action: "revoke".into(),
-                subject: format!("{issuer}/{}", one.serial),
-                request: None,
-                detail: target.to_string(),
-            });
             let change = Change {
                 preconditions,
-                audit: audit.collect(),
+                audit,
                 writes: fresh.iter().cloned().map(Write::Revoke).collect(),
             };
-            match self.store.commit(change).await {
+            match self.commit(change).await {
                 Ok(committed) => {
                     *covers = committed.revision;
                     let count = fresh.len();

@@ -1,14 +1,15 @@
 //! From an approval to a certificate on record: draft, signature, record.
 
 use countersign_pki::CheckedCsr;
-use countersign_policy::{Approval, Requester, Wishes};
+use countersign_policy::{Approval, Wishes};
 
 use tracing::info;
 
+use crate::audit::AuditEntry;
 use crate::engine::{Authority, Core};
 use crate::faults::Broken;
 use crate::issuance::{Draft, Intended, Issued};
-use crate::model::{AuditEntry, RequestId, RequestState, Revision};
+use crate::model::{RequestId, RequestState, Revision};
 use crate::profile::{Drafting, Validity};
 use crate::signer::Signer;
 use crate::store::{Change, CommitFault, Precondition, RequestUpdate, Write};
@@ -90,14 +91,11 @@ impl Core {
             certificate: Some((issuer.clone(), serial)),
             ..RequestUpdate::to_state(request, RequestState::Issued, retained)
         };
-        let audit = AuditEntry {
-            at: self.clock.now(),
-            actor: Requester::authority(),
-            action: "issue".into(),
-            subject: format!("{issuer}/{serial}"),
-            request: Some(request.to_string()),
-            detail: sealed.intent().name.clone(),
-        };
+        let audit = AuditEntry::own(self.clock.now(), "issue", format!("{issuer}/{serial}"))
+            .request(&request)
+            .certname(&sealed.intent().name)
+            .key(&sealed.intent().key_fingerprint)
+            .serial(&serial);
         let mut preconditions = conditions;
         preconditions.push(Precondition::IntentOpen {
             issuer,
@@ -110,7 +108,7 @@ impl Core {
             writes: vec![sealed.record(), Write::UpdateRequest(update)],
             audit: vec![audit],
         };
-        match self.store.commit(change).await {
+        match self.commit(change).await {
             Ok(committed) => {
                 let issued = Issued::after_durable_commit(sealed);
                 let intent = issued.intent();

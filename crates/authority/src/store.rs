@@ -6,11 +6,13 @@ use countersign_pki::{Fingerprint, Serial, UnixTime};
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
+use crate::audit::{AuditEntry, AuditPage, AuditQuery};
 use crate::issuer::IssuerId;
 use crate::model::{
-    AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, LedgerEntry, MachineRecord, Owner,
+    AncestorCrl, CrlRecord, CrlScope, Door, Intent, LedgerEntry, MachineRecord, Owner,
     PolicyVersion, RememberedAllow, RequestId, RequestRecord, RequestState, Revision, Revocation,
 };
+use crate::sealing::{Seal, SealHead};
 use countersign_policy::{BuildWindow, Explanation, Machine, RecordedEvidence};
 
 /// A future of a store's answer.
@@ -148,6 +150,14 @@ pub trait Store: Send + Sync {
 
     /// Build windows whose time ended before `before`, those that ended first at the front, at most `limit`.
     fn windows_closed(&self, before: UnixTime, limit: usize) -> Answer<'_, Vec<BuildWindow>>;
+    /// A page of audit entries as they are kept, which a filter may thin out.
+    fn audit_page(&self, query: AuditQuery) -> Answer<'_, AuditPage>;
+
+    /// The seals of the audit log after a number, in order, at most `limit`.
+    fn seals(&self, after: u64, limit: usize) -> Answer<'_, Vec<Seal>>;
+
+    /// The newest seal of the audit log, without the hashes of its entries.
+    fn last_seal(&self) -> Answer<'_, Option<SealHead>>;
 
     /// Whether this process is the only one that can write, so that every other owner is dead.
     fn is_exclusive(&self) -> bool;
@@ -371,6 +381,11 @@ pub enum Precondition {
         /// When.
         before: UnixTime,
     },
+    /// The newest seal of the audit log has this number; 0: there is none.
+    LastSeal {
+        /// The number.
+        number: u64,
+    },
 }
 
 /// One thing written.
@@ -490,6 +505,8 @@ pub enum Write {
         /// Whose.
         certname: String,
     },
+    /// Seals audit entries that are on record.
+    Seal(Seal),
 }
 
 /// What an update changes; `None` leaves a field as it is.

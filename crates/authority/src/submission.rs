@@ -11,12 +11,13 @@ use countersign_policy::{
 
 use tracing::info;
 
+use crate::audit::AuditEntry;
 use crate::engine::{Authority, Core, Rules};
 use crate::evidence::Claim;
 use crate::faults::{Broken, SubmitFault};
 use crate::issuance::{Draft, Intended, Issued};
 use crate::judgement::{Asking, Case, Gathered, is_about_evidence, is_stopped, used};
-use crate::model::{AuditEntry, Door, RequestId, RequestRecord, RequestState, Revision};
+use crate::model::{Door, RequestId, RequestRecord, RequestState, Revision};
 use crate::profile::ProfileFault;
 use crate::signer::{OnWaiting, Signer};
 use crate::signing::{DraftFor, MAX_TRIES, commit_broken};
@@ -387,7 +388,7 @@ impl Core {
             if is_approved && !Arc::ptr_eq(rules, &self.rules.load()) {
                 return Ok(None);
             }
-            match self.store.commit(change).await {
+            match self.commit(change).await {
                 Ok(committed) => return Ok(Some(committed.revision)),
                 // It was there when the rule looked; what the rule says now is another matter.
                 Err(CommitFault::Conflict { precondition }) if is_about_evidence(&precondition) => {
@@ -599,23 +600,21 @@ impl Stored {
         used(&self.uses, s.case(self.id, self.now), self.now, &mut change);
         change.audit.extend(self.heard.iter().cloned());
         if let Some(old) = replaces.filter(|old| old.state == RequestState::Pending) {
-            change.audit.push(AuditEntry {
-                at: self.now,
-                actor: s.requester.clone(),
-                action: "replace".into(),
-                subject: format!("{}/{}", s.door, s.key),
-                request: Some(old.id.to_string()),
-                detail: format!("request {} takes its place", self.id),
-            });
+            change.audit.push(
+                AuditEntry::on(old, self.now, s.requester.clone(), "replace")
+                    .detail(format!("request {} takes its place", self.id)),
+            );
         }
-        change.audit.push(AuditEntry {
-            at: self.now,
-            actor: s.requester.clone(),
-            action: "request".into(),
-            subject: format!("{}/{}", s.door, s.key),
-            request: Some(self.id.to_string()),
-            detail: self.explanation.to_string(),
-        });
+        let subject = format!("{}/{}", s.door, s.key);
+        change.audit.push(
+            AuditEntry::new(self.now, s.requester.clone(), "request", subject)
+                .request(&self.id)
+                .certname(&s.key)
+                .key(&s.csr.key_fingerprint())
+                .message(&s.csr.fingerprint())
+                .decided(&self.explanation)
+                .detail(self.explanation.to_string()),
+        );
         change
     }
 }

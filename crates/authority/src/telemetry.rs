@@ -39,6 +39,11 @@ pub trait Telemetry: Send + Sync + 'static {
         let _nobody_counts = (door, state, count);
     }
 
+    /// A seal with so many entries of the audit log was made.
+    fn sealed(&self, entries: u64) {
+        let _nobody_counts = entries;
+    }
+
     /// A change begins to wait for its commit. [`Telemetry::committed`] follows in every case.
     fn commit_waits(&self) {}
 

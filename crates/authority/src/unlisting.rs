@@ -10,11 +10,12 @@ use countersign_pki::{Crl, Serial, UnixTime};
 use countersign_policy::Requester;
 use tracing::info;
 
+use crate::audit::AuditEntry;
 use crate::crl::Publish;
 use crate::engine::{Authority, Core};
 use crate::faults::{Broken, RevokeFault};
 use crate::issuer::IssuerId;
-use crate::model::{AuditEntry, CrlScope, LedgerEntry, Revocation};
+use crate::model::{CrlScope, LedgerEntry, Revocation};
 use crate::revocation::Revocations;
 use crate::signing::commit_broken;
 use crate::store::{Change, StoreFault, Write};
@@ -78,16 +79,11 @@ impl Core {
                 issuer: issuer.clone(),
                 serial: one.serial,
             });
-            change.audit.push(AuditEntry {
-                at: now,
-                actor: actor.clone(),
-                action: "unlist".into(),
-                subject: format!("{issuer}/{}", one.serial),
-                request: None,
-                detail: String::new(),
-            });
+            let subject = format!("{issuer}/{}", one.serial);
+            let entry = AuditEntry::new(now, actor.clone(), "unlist", subject);
+            change.audit.push(entry.serial(&one.serial));
         }
-        let committed = self.store.commit(change).await;
+        let committed = self.commit(change).await;
         *covers = committed.map_err(commit_broken)?.revision;
         let reached = *covers;
         {

@@ -168,7 +168,7 @@ impl Core {
                     detail,
                 )],
             };
-            match self.store.commit(change).await {
+            match self.commit(change).await {
                 Ok(_) => {
                     info!(count, "closed build windows forgotten");
                     total = total.saturating_add(u64::try_from(count).unwrap_or(u64::MAX));

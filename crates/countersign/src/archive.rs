@@ -210,7 +210,7 @@ pub(crate) fn is_known(path: &str) -> bool {
     match (parts.next(), parts.next(), parts.next(), parts.next()) {
         (Some(DATABASE), None, None, None) => true,
         (Some(file), None, None, None) => SINGLE_FILES.contains(&file),
-        (Some("tls" | "admin"), Some(file), None, None) => is_plain(file),
+        (Some("tls" | "admin" | "audit"), Some(file), None, None) => is_plain(file),
         (Some("issuers"), Some(issuer), Some(file), None) => {
             issuer.len() <= MAX_ISSUER && IssuerId::parse(issuer).is_ok() && is_plain(file)
         }
@@ -347,6 +347,8 @@ mod tests {
             ("tls/puppet-key.pem", true),
             ("admin/kubeconfig", true),
             ("issuers/puppet/ca_key.pem", true),
+            ("audit/audit-key.pem", true),
+            ("audit/../x", false),
             ("server.json", false),
             ("", false),
             ("/etc/passwd", false),

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod audit;
 mod inventory;
 mod verbs;
 
@@ -11,6 +12,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::config::{Autosign, Config, ConfigFault, Listen, Span, StoreKind};
 use crate::data_folder::DataFolder;
 
+pub(crate) use audit::{AuditCommand, FilterArgs, Moment, VerifyArgs};
 pub(crate) use inventory::{
     AddArgs, AddressArg, MachineCommand, MachineImportArgs, OpenArgs, Reach, RecordFormat,
     WindowCommand,
@@ -57,6 +59,11 @@ pub(crate) enum Command {
         verbose: bool,
         #[command(subcommand)]
         command: CaCommand,
+    },
+    /// The audit log: show it, write it out, check that nobody changed it
+    Audit {
+        #[command(subcommand)]
+        command: AuditCommand,
     },
     /// Write everything the authority is, keys included, to one file; the server may be running
     Backup(BackupArgs),

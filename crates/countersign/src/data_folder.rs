@@ -86,6 +86,10 @@ impl DataFolder {
         self.0.join("tls").join(file)
     }
 
+    pub(crate) fn audit(&self, file: &str) -> PathBuf {
+        self.0.join("audit").join(file)
+    }
+
     pub(crate) fn admin(&self, file: &str) -> PathBuf {
         self.0.join("admin").join(file)
     }

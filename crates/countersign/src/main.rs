@@ -3,6 +3,7 @@
 //! The command line, the configuration, and the wiring of the parts. No business rules.
 
 mod archive;
+mod audit_keys;
 mod cadir;
 mod cli;
 mod client;
@@ -87,6 +88,7 @@ fn run(command: Command) -> Result<u8> {
             }
             block_on(commands::ca::run(command))
         }
+        Command::Audit { command } => block_on(commands::audit::run(command)),
         Command::Backup(args) => commands::backup::run(&args).map(|()| 0),
         Command::Restore(args) => commands::restore::run(&args).map(|()| 0),
     }

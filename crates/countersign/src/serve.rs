@@ -12,7 +12,7 @@ use countersign_authority::{
     Authority, AuthorityConfig, Clock as _, Executables, IssuerId, Limits, Revision, Store,
     SystemClock, Telemetry, policy_version,
 };
-use countersign_keys::SystemEntropy;
+use countersign_keys::{AuditKey, SystemEntropy};
 use countersign_policy::Policy;
 use countersign_server::access::Access;
 use countersign_server::enrol::PolicyState;
@@ -38,7 +38,7 @@ use crate::logging::LogLevel;
 use crate::policies::Loaded;
 use crate::reload::{Live, Running};
 use crate::settings::Settings;
-use crate::{logging, output, service_manager, signers, upkeep};
+use crate::{audit_keys, logging, output, service_manager, signers, upkeep};
 
 /// Runs the authority until it is told to stop.
 pub(crate) async fn run(args: ServeArgs, settings: Settings) -> Result<()> {
@@ -80,6 +80,7 @@ struct Service {
     /// Whether `ca setup` or `ca import` has made the authority, and no start.
     was_there: bool,
     authority: Authority,
+    audit_key: Arc<AuditKey>,
     folder: DataFolder,
     live: Arc<Live>,
     tasks: TaskTracker,
@@ -108,6 +109,7 @@ impl Service {
         let first_act = store.audit(Revision::default(), 1).await?;
         let was_there = first_act.iter().any(|(_, entry)| entry.action == "import");
         let store: Arc<dyn Store> = Arc::new(store);
+        let audit_key = Arc::new(audit_keys::prepare(folder)?);
         let (connections, files_before) = open_files(&settings.config.limits);
         let loaded = Loaded::read(&settings)?;
         let version = policy_version(&*store, &SystemClock, &loaded.text).await?;
@@ -165,6 +167,11 @@ impl Service {
         upkeep::start(&authority, folder, &tasks, &stop);
         let (collection, rules) = watch::channel(settings.config.gc.collection());
         tasks.spawn(upkeep::collect(authority.clone(), rules, stop.clone()));
+        tasks.spawn(upkeep::seal(
+            authority.clone(),
+            Arc::clone(&audit_key),
+            stop.clone(),
+        ));
         tasks.spawn(service_manager::stay_alive(stop.clone()));
         for listener in listeners {
             tasks.spawn(listener.serve(stop.clone()));
@@ -199,6 +206,7 @@ impl Service {
             is_first_start,
             was_there,
             authority,
+            audit_key,
             folder,
             live,
             tasks,
@@ -223,6 +231,9 @@ impl Service {
         // The last requests may have revoked something after the task that writes the CRLs had ended.
         if let Err(error) = upkeep::write_crls(&self.authority, &self.folder) {
             warn!(error = %format!("{error:#}"), "the CRL files were not written");
+        }
+        if let Err(error) = self.authority.seal_audit(&*self.audit_key).await {
+            warn!(error = %format!("{error:#}"), "the end of the audit log was not sealed");
         }
         self.watched.stop().await;
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use countersign_authority::{Authority, IssuerId};
+use countersign_keys::AuditKey;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -108,6 +109,25 @@ pub(crate) async fn collect(
         tokio::select! {
             () = tokio::time::sleep(interval) => {}
             changed = rules.changed() => if changed.is_err() { return },
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+/// Seals the audit log behind whoever writes to it: soon, and not more often than is useful.
+pub(crate) async fn seal(authority: Authority, key: Arc<AuditKey>, stop: CancellationToken) {
+    let mut health = Health::new("seal the audit log");
+    let mut revisions = authority.revisions();
+    loop {
+        // Marked before it is read: what is committed meanwhile wakes the next round.
+        revisions.mark_unchanged();
+        health.told(authority.seal_audit(&*key).await);
+        tokio::select! {
+            () = tokio::time::sleep(SEAL_PAUSE) => {}
+            () = stop.cancelled() => return,
+        }
+        tokio::select! {
+            changed = revisions.changed() => if changed.is_err() { return },
             () = stop.cancelled() => return,
         }
     }
@@ -236,6 +256,8 @@ const MAX_REJECTIONS: usize = 100_000;
 /// They are renewed a month before their end.
 const DAY: Duration = Duration::from_secs(86_400);
 const AGAIN: Duration = Duration::from_secs(300);
+/// How long an entry may wait for its seal. The sealer's own commit wakes it once more, and it finds nothing.
+const SEAL_PAUSE: Duration = Duration::from_secs(1);
 const CRL_FILE: &str = "ca_crl.pem";
 const INFRA_CRL_FILE: &str = "infra_crl.pem";
 /// Soon enough for somebody who waits for a certificate; an idle round costs two indexed look-ups.

@@ -11,6 +11,7 @@ pub mod private_file;
 
 mod threads;
 
+mod audit_key;
 mod file_keys;
 mod foreign_key;
 
@@ -19,6 +20,7 @@ mod root;
 
 mod entropy;
 
+pub use audit_key::AuditKey;
 pub use entropy::SystemEntropy;
 pub use file_keys::{FileKeys, GenerateFault, LoadFault};
 pub use foreign_key::{CopyFor, ForeignKey};

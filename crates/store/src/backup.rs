@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use countersign_authority::{AuditEntry, CrlScope, IssuerId, Revision};
 use countersign_pki::UnixTime;
-use countersign_policy::Requester;
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
@@ -215,14 +214,7 @@ fn skip_ahead(connection: &mut Connection, now: UnixTime) -> Result<Resumed, Fau
         [CRL_NUMBERS_SKIPPED],
     )?;
     let epoch = query::epoch(&change)?;
-    let entry = AuditEntry {
-        at: now,
-        actor: Requester::authority(),
-        action: "restore".into(),
-        subject: format!("epoch/{epoch}"),
-        request: None,
-        detail: String::new(),
-    };
+    let entry = AuditEntry::own(now, "restore", format!("epoch/{epoch}"));
     change.execute(
         "INSERT INTO audit (revision, seq, entry) SELECT revision, 0, ?1 FROM store_state",
         [document(&entry, "audit entry")?],

@@ -5,7 +5,7 @@
 use countersign_authority::store::{Change, CommitFault, Precondition, RequestUpdate, Write};
 use countersign_authority::{
     AncestorCrl, CrlRecord, Door, Intent, IssuerId, LedgerEntry, PolicyVersion, RememberedAllow,
-    RequestId, RequestRecord, Revision, Revocation,
+    RequestId, RequestRecord, Revision, Revocation, Seal,
 };
 use countersign_pki::{Serial, UnixTime};
 use countersign_policy::RecordedEvidence;
@@ -72,6 +72,7 @@ pub(crate) fn write(
             Write::PutPolicy(policy) => commit.put_policy(policy)?,
             Write::RememberAllow(allow) => commit.remember_allow(allow)?,
             Write::ForgetAllows { before } => commit.forget_allows(*before)?,
+            Write::Seal(seal) => commit.seal(seal)?,
         }
     }
     for (seq, entry) in (0_i64..).zip(&change.audit) {
@@ -186,6 +187,12 @@ fn holds(connection: &Connection, precondition: &Precondition) -> Result<bool, F
         }
         Precondition::WindowClosed { certname, before } => {
             inventory::window_is_closed(connection, certname, *before)
+        }
+        Precondition::LastSeal { number } => {
+            let stored: i64 = connection
+                .prepare_cached("SELECT coalesce(max(number), 0) FROM audit_seals")?
+                .query_row([], |row| row.get(0))?;
+            Ok(u64::try_from(stored).is_ok_and(|stored| stored == *number))
         }
     }
 }
@@ -616,6 +623,40 @@ impl Commit<'_> {
         self.tell(KIND_CRL, crl.issuer.as_str(), None, None)
     }
 
+    /// No change in the feed: nothing became different.
+    fn seal(&self, seal: &Seal) -> Result<(), Fault> {
+        let Seal { head, hashes } = seal;
+        let hashes: Vec<u8> = hashes.iter().flat_map(|hash| *hash.as_bytes()).collect();
+        let inserted = self.execute(
+            "INSERT INTO audit_seals (number, first_revision, first_seq, last_revision, last_seq, count, previous, hash,
+                                      at, key_id, signature, hashes)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+            params![
+                signed(head.number, "seal number")?,
+                signed(head.first.revision.0, "revision")?,
+                signed(head.first.seq, "audit entry")?,
+                signed(head.last.revision.0, "revision")?,
+                signed(head.last.seq, "audit entry")?,
+                signed(head.count, "count")?,
+                head.previous.as_bytes(),
+                head.hash.as_bytes(),
+                head.at.0,
+                head.key_id.as_bytes(),
+                head.signature,
+                hashes,
+            ],
+        );
+        match inserted {
+            Err(error) if is_numbered(&error) => Err(Fault::conflict(Precondition::LastSeal {
+                number: head.number.saturating_sub(1),
+            })),
+            other => {
+                other?;
+                Ok(())
+            }
+        }
+    }
+
     /// Adds an entry to the change feed.
     fn tell(
         &mut self,
@@ -663,6 +704,12 @@ fn is_taken(error: &rusqlite::Error) -> bool {
     error
         .sqlite_error()
         .is_some_and(|error| error.extended_code == ffi::SQLITE_CONSTRAINT_UNIQUE)
+}
+
+fn is_numbered(error: &rusqlite::Error) -> bool {
+    error
+        .sqlite_error()
+        .is_some_and(|error| error.extended_code == ffi::SQLITE_CONSTRAINT_PRIMARYKEY)
 }
 
 fn name_taken(door: Door, key: String) -> Fault {

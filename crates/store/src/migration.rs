@@ -156,6 +156,10 @@ const MIGRATIONS: &[Migration] = &[
         number: 5,
         sql: include_str!("../migrations/0005_policies.sql"),
     },
+    Migration {
+        number: 6,
+        sql: include_str!("../migrations/0006_audit_seals.sql"),
+    },
 ];
 
 #[cfg(test)]

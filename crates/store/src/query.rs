@@ -1,6 +1,8 @@
 //! The reads. Each sees one snapshot, which holds everything that was acknowledged before it began: it is a single
 //! statement, or a transaction around several.
 
+mod audit;
+
 use std::net::IpAddr;
 
 use countersign_authority::store::{
@@ -18,6 +20,8 @@ use crate::fault::Fault;
 use crate::row::{
     self, ANCESTOR_CRL, CHANGED, CRL, Columns, INTENT, LEDGER_ENTRY, REQUEST, REVOCATION,
 };
+
+pub(crate) use audit::{last_seal, page as audit_page, seals};
 
 /// How often the store was restored from a backup.
 pub(crate) fn epoch(connection: &Connection) -> Result<u64, Fault> {

@@ -11,9 +11,9 @@ use countersign_authority::store::{
     RejectionFilter, RequestFilter, Store, StoreFault, Tally, Write,
 };
 use countersign_authority::{
-    AncestorCrl, AuditEntry, CommitOutcome, CrlRecord, CrlScope, Door, Intent, IssuerId,
-    LedgerEntry, MachineRecord, PolicyVersion, RequestId, RequestRecord, Revision, Revocation,
-    Telemetry, Unobserved, inventory_name,
+    AncestorCrl, AuditEntry, AuditPage, AuditQuery, CommitOutcome, CrlRecord, CrlScope, Door,
+    Intent, IssuerId, LedgerEntry, MachineRecord, PolicyVersion, RequestId, RequestRecord,
+    Revision, Revocation, Seal, SealHead, Telemetry, Unobserved, inventory_name,
 };
 use countersign_pki::{Fingerprint, Serial, UnixTime};
 use countersign_policy::BuildWindow;
@@ -369,6 +369,18 @@ impl Store for SqliteStore {
 
     fn windows_closed(&self, before: UnixTime, limit: usize) -> Answer<'_, Vec<BuildWindow>> {
         self.read(move |connection| inventory::windows_closed(connection, before, limit))
+    }
+
+    fn audit_page(&self, query: AuditQuery) -> Answer<'_, AuditPage> {
+        self.read(move |connection| query::audit_page(connection, &query))
+    }
+
+    fn seals(&self, after: u64, limit: usize) -> Answer<'_, Vec<Seal>> {
+        self.read(move |connection| query::seals(connection, after, limit))
+    }
+
+    fn last_seal(&self) -> Answer<'_, Option<SealHead>> {
+        self.read(query::last_seal)
     }
 
     fn is_exclusive(&self) -> bool {

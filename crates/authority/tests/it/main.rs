@@ -5,6 +5,7 @@
 )]
 
 mod ancestors;
+mod audited_acts;
 mod autosign;
 mod collection;
 mod duplicates;
@@ -17,6 +18,7 @@ mod kill_points;
 mod recovery;
 mod renewal;
 mod retirement;
+mod sealing;
 mod serials;
 mod tripwire;
 mod unlisting;

@@ -9,9 +9,9 @@ use countersign_authority::store::{
     RejectionFilter, RequestFilter, Store, Tally,
 };
 use countersign_authority::{
-    AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, IssuerId, KeyStore, LedgerEntry,
-    MachineRecord, PolicyVersion, RequestId, RequestRecord, Revision, Revocation, SignFault,
-    Signature,
+    AncestorCrl, AuditEntry, AuditPage, AuditQuery, CrlRecord, CrlScope, Door, Intent, IssuerId,
+    KeyStore, LedgerEntry, MachineRecord, PolicyVersion, RequestId, RequestRecord, Revision,
+    Revocation, Seal, SealHead, SignFault, Signature,
 };
 use countersign_pki::{Fingerprint, Serial, SignatureAlgorithm, UnixTime};
 use countersign_policy::BuildWindow;
@@ -229,6 +229,18 @@ impl<S: Store> Store for TripStore<S> {
 
     fn windows_closed(&self, before: UnixTime, limit: usize) -> Answer<'_, Vec<BuildWindow>> {
         self.0.windows_closed(before, limit)
+    }
+
+    fn audit_page(&self, query: AuditQuery) -> Answer<'_, AuditPage> {
+        self.0.audit_page(query)
+    }
+
+    fn seals(&self, after: u64, limit: usize) -> Answer<'_, Vec<Seal>> {
+        self.0.seals(after, limit)
+    }
+
+    fn last_seal(&self) -> Answer<'_, Option<SealHead>> {
+        self.0.last_seal()
     }
 
     fn is_exclusive(&self) -> bool {

@@ -378,8 +378,9 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// Beside those of the issuers. What is below `ssl` was made by `ca generate`.
-const FOLDERS: [&str; 5] = [
+const FOLDERS: [&str; 6] = [
     "admin",
+    "audit",
     "tls",
     "ssl/certs",
     "ssl/private_keys",

@@ -1,5 +1,6 @@
 //! The commands beside `serve`: those that talk to a running server, and those that work on a stopped one's files.
 
+pub(crate) mod audit;
 pub(crate) mod backup;
 pub(crate) mod ca;
 pub(crate) mod csr;

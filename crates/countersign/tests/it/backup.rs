@@ -14,7 +14,7 @@ use std::time::Duration;
 use countersign_authority::store::{Change, Store as _, Write};
 use countersign_authority::{AuditEntry, IssuerId};
 use countersign_pki::{Certificate, Serial, UnixTime};
-use countersign_policy::{Effect, Requester};
+use countersign_policy::Effect;
 use countersign_store::SqliteStore;
 use countersign_testkit::deadline::{Finished, RunFault, run_with_deadline};
 use countersign_testkit::https::HttpsClient;
@@ -469,14 +469,7 @@ fn large_site() -> TempDir {
     let folder = quiet_site();
     for _ in 0..48 {
         commit(&folder.path().join("data"), |now| Change {
-            audit: vec![AuditEntry {
-                at: now,
-                actor: Requester::authority(),
-                action: "crl".into(),
-                subject: String::new(),
-                request: None,
-                detail: "x".repeat(1024 * 1024),
-            }],
+            audit: vec![AuditEntry::own(now, "crl", String::new()).detail("x".repeat(1024 * 1024))],
             ..Change::default()
         });
     }

@@ -5,6 +5,7 @@
     reason = "tests fail by panicking"
 )]
 
+mod audit;
 mod autosigning;
 mod backup;
 mod ca_verbs;

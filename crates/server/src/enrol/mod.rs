@@ -8,6 +8,7 @@
 
 mod administrators;
 mod admission;
+mod audit;
 mod certificates;
 mod cursor;
 mod decisions;
@@ -42,6 +43,7 @@ use crate::access::Needs::{Admin, Mint, MintOrRead, Read, Sign};
 use crate::access::{Access, Needs};
 
 use admission::{Administrator, Granted};
+pub use audit::{AuditItem, Checkpoint, CheckpointFault, SealItem};
 use faults::Refusal;
 pub use machines::{AddressBody, MAX_BATCH, MAX_BATCH_BODY, MachineBody};
 pub use policy::PolicyState;
@@ -216,6 +218,9 @@ fn routes() -> Vec<Route> {
             .get(MintOrRead, windows::show, &windows::SHOW)
             .put(Mint(InPath), windows::put, &windows::PUT)
             .delete(Mint(InPath), windows::delete, &windows::DELETE),
+        Route::at("/audit").get(Read, audit::list, &audit::LIST),
+        Route::at("/audit/seals").get(Read, audit::seals, &audit::SEALS),
+        Route::at("/audit/checkpoint").get(Read, audit::checkpoint, &audit::CHECKPOINT),
     ]
 }
 

@@ -42,6 +42,7 @@ pub(super) enum Tag {
     Certificates,
     Policy,
     Inventory,
+    Audit,
     Description,
 }
 
@@ -276,11 +277,12 @@ enum ResponseObject {
 }
 
 impl Tag {
-    pub(super) const ALL: [Self; 5] = [
+    pub(super) const ALL: [Self; 6] = [
         Self::Requests,
         Self::Certificates,
         Self::Policy,
         Self::Inventory,
+        Self::Audit,
         Self::Description,
     ];
 
@@ -290,6 +292,7 @@ impl Tag {
             Self::Certificates => "certificates",
             Self::Policy => "policy",
             Self::Inventory => "inventory",
+            Self::Audit => "audit",
             Self::Description => "description",
         }
     }
@@ -300,6 +303,7 @@ impl Tag {
             Self::Certificates => "The ledger.",
             Self::Policy => "The rules in force, and what they decided on which evidence.",
             Self::Inventory => "Machines that are expected to enrol, and build windows.",
+            Self::Audit => "What happened, and the seals that vouch for it.",
             Self::Description => "This document.",
         }
     }

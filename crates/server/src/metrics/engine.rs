@@ -28,6 +28,8 @@ pub struct EngineMetrics {
     executions: Executions,
     webhooks: Webhooks,
     collected: Family<CollectedLabels, Counter>,
+    seals: Counter,
+    sealed_entries: Counter,
 }
 
 type DecisionLabels = [(&'static str, String); 3];
@@ -107,6 +109,18 @@ impl EngineMetrics {
             executions: Executions::new(registry),
             webhooks: Webhooks::new(registry),
             collected: collected(registry),
+            seals: registered(
+                registry,
+                "countersign_audit_seals",
+                "Seals of the audit log that this process made",
+                Counter::default(),
+            ),
+            sealed_entries: registered(
+                registry,
+                "countersign_audit_sealed_entries",
+                "Entries of the audit log that this process sealed",
+                Counter::default(),
+            ),
         }
     }
 }
@@ -152,6 +166,11 @@ impl Telemetry for EngineMetrics {
     fn collected(&self, door: &Door, state: RequestState, count: u64) {
         let labels = collected_labels(door, state);
         self.collected.get_or_create(&labels).inc_by(count);
+    }
+
+    fn sealed(&self, entries: u64) {
+        self.seals.inc();
+        self.sealed_entries.inc_by(entries);
     }
 
     fn commit_waits(&self) {

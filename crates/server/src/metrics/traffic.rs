@@ -164,6 +164,7 @@ pub(crate) enum Route {
     PuppetOther,
     EnrolRequests,
     EnrolCertificates,
+    EnrolAudit,
     EnrolOther,
     SigningRequests,
     Discovery,
@@ -192,6 +193,7 @@ impl Route {
             (Some("enrol"), Some("v1")) => match segments.next() {
                 Some("requests") => Self::EnrolRequests,
                 Some("certificates") => Self::EnrolCertificates,
+                Some("audit") => Self::EnrolAudit,
                 Some(_) | None => Self::EnrolOther,
             },
             (Some("enrol"), _) => Self::EnrolOther,
@@ -226,7 +228,9 @@ impl Route {
             | Self::Sign
             | Self::Status
             | Self::PuppetOther => Door::Puppet,
-            Self::EnrolRequests | Self::EnrolCertificates | Self::EnrolOther => Door::Enrol,
+            Self::EnrolRequests | Self::EnrolCertificates | Self::EnrolAudit | Self::EnrolOther => {
+                Door::Enrol
+            }
             Self::SigningRequests | Self::Discovery | Self::Health | Self::KubernetesOther => {
                 Door::Kubernetes
             }
@@ -247,6 +251,7 @@ impl Route {
             Self::Status => "status",
             Self::EnrolRequests => "requests",
             Self::EnrolCertificates => "certificates",
+            Self::EnrolAudit => "audit",
             Self::SigningRequests => "certificatesigningrequests",
             Self::Discovery => "discovery",
             Self::Health => "health",

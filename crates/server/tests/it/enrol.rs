@@ -1,5 +1,6 @@
 //! The native interface.
 
+mod audit;
 mod inventory;
 
 use axum::Router;

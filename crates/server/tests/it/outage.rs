@@ -8,8 +8,9 @@ use countersign_authority::store::{
     RejectionFilter, RequestFilter, Store, StoreFault, Tally,
 };
 use countersign_authority::{
-    AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, IssuerId, LedgerEntry,
-    MachineRecord, PolicyVersion, RequestId, RequestRecord, Revision, Revocation,
+    AncestorCrl, AuditEntry, AuditPage, AuditQuery, CrlRecord, CrlScope, Door, Intent, IssuerId,
+    LedgerEntry, MachineRecord, PolicyVersion, RequestId, RequestRecord, Revision, Revocation,
+    Seal, SealHead,
 };
 use countersign_pki::{Fingerprint, Serial, UnixTime};
 use countersign_policy::BuildWindow;
@@ -199,6 +200,18 @@ impl Store for Switched {
 
     fn windows_closed(&self, before: UnixTime, limit: usize) -> Answer<'_, Vec<BuildWindow>> {
         self.or(self.store.windows_closed(before, limit))
+    }
+
+    fn audit_page(&self, query: AuditQuery) -> Answer<'_, AuditPage> {
+        self.or(self.store.audit_page(query))
+    }
+
+    fn seals(&self, after: u64, limit: usize) -> Answer<'_, Vec<Seal>> {
+        self.or(self.store.seals(after, limit))
+    }
+
+    fn last_seal(&self) -> Answer<'_, Option<SealHead>> {
+        self.or(self.store.last_seal())
     }
 
     fn is_exclusive(&self) -> bool {

@@ -471,3 +471,29 @@ fn the_highest_serial_is_found_in_the_index_alone() {
         "SEARCH certificates USING COVERING INDEX certificates_serial (issuer=?); USE TEMP B-TREE";
     assert!(plan.starts_with(expected), "{plan}");
 }
+
+#[test]
+fn pages_of_the_audit_log_are_read_by_its_key_in_either_order() {
+    use countersign_authority::{AuditFilter, AuditOrder, AuditPlace, AuditQuery};
+    for order in [AuditOrder::OldestFirst, AuditOrder::NewestFirst] {
+        let query = AuditQuery {
+            filter: AuditFilter::default(),
+            order,
+            after: Some(AuditPlace::default()),
+            limit: 10,
+            look_at: 10,
+        };
+        let plan = one_plan(|connection| audit_page(connection, &query));
+        assert!(
+            plan.starts_with("SEARCH audit USING PRIMARY KEY (") && !plan.contains("TEMP B-TREE"),
+            "{order:?}: {plan}"
+        );
+    }
+    let newest = one_plan(last_seal);
+    assert_eq!(newest, "SCAN audit_seals");
+    let after = one_plan(|connection| seals(connection, 7, 10));
+    assert_eq!(
+        after,
+        "SEARCH audit_seals USING INTEGER PRIMARY KEY (rowid>?)"
+    );
+}

@@ -14,6 +14,7 @@
     reason = "tests fail by panicking"
 )]
 
+pub mod audit;
 pub mod feed;
 pub mod inventory;
 pub mod ledger;
@@ -31,6 +32,14 @@ use countersign_authority::Store;
 use futures_util::future::BoxFuture;
 
 pub use sample::{Enrolment, Sample};
+
+/// Changes the file of a closed SQLite store behind its back, as an intruder would; answers how many rows the last
+/// statement hit.
+pub fn tamper(database: &std::path::Path, sql: &str) -> u64 {
+    let connection = rusqlite::Connection::open(database).unwrap();
+    connection.execute_batch(sql).unwrap();
+    connection.changes()
+}
 
 /// Where a store under test lives. A new ground is empty.
 pub trait Ground: Send + Sync {
@@ -119,6 +128,11 @@ macro_rules! store_suite {
             revisions_wake_their_receivers,
             reopening_keeps_everything,
             revisions_are_not_given_out_twice,
+        }
+        $crate::store_suite! { @in audit, $ground,
+            pages_of_the_audit_log_are_complete_in_either_order,
+            filtered_pages_look_at_a_bounded_part,
+            a_seal_follows_the_newest_and_comes_back_field_by_field,
         }
         $crate::store_suite! { @in together, $ground,
             a_failed_precondition_leaves_nothing,

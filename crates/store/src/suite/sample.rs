@@ -1,6 +1,5 @@
 //! Records to store, each different from the ones before.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -105,14 +104,7 @@ impl Sample {
 
     /// An audit entry.
     pub fn audit(&self, action: &'static str, subject: &str) -> AuditEntry {
-        AuditEntry {
-            at: Self::time(self.next()),
-            actor: Requester::authority(),
-            action: Cow::Borrowed(action),
-            subject: subject.to_owned(),
-            request: None,
-            detail: String::new(),
-        }
+        AuditEntry::own(Self::time(self.next()), action, subject.to_owned())
     }
 
     /// A machine with every field filled that an administrator fills.

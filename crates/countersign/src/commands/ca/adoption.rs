@@ -101,13 +101,6 @@ impl Adoption {
     }
 
     pub(super) fn audit(&self, detail: String) -> AuditEntry {
-        AuditEntry {
-            at: self.at,
-            actor: Requester::authority(),
-            action: "import".into(),
-            subject: self.issuer.to_string(),
-            request: None,
-            detail,
-        }
+        AuditEntry::own(self.at, "import", self.issuer.to_string()).detail(detail)
     }
 }

@@ -12,7 +12,6 @@ use countersign_keys::{
     create_issuer,
 };
 use countersign_pki::{Certificate, Crl, Serial, pem};
-use countersign_policy::Requester;
 
 use super::OK;
 use super::place::{self, Given};
@@ -52,14 +51,10 @@ pub(super) async fn run(args: &SetupArgs) -> Result<u8> {
             issuer: issuer.clone(),
             crl: hierarchy.root_crl,
         }],
-        audit: vec![AuditEntry {
-            at: SystemClock.now(),
-            actor: Requester::authority(),
-            action: "import".into(),
-            subject: format!("{issuer}/root CRL"),
-            request: None,
-            detail: "made by `ca setup`".to_owned(),
-        }],
+        audit: vec![
+            AuditEntry::own(SystemClock.now(), "import", format!("{issuer}/root CRL"))
+                .detail("made by `ca setup`"),
+        ],
         ..Change::default()
     });
     stored.await.context("the root's CRL cannot be stored")?;

@@ -1,0 +1,248 @@
+//! `countersign audit`: the audit log, shown, written out and checked.
+
+mod reading;
+
+use std::fs;
+
+use anyhow::{Context as _, Result, bail};
+use countersign_authority::sealing::verification::{Breach, Intact, Verifier, Wants};
+use countersign_authority::{Clock as _, SealHead, SystemClock};
+use countersign_pki::UnixTime;
+use countersign_server::enrol::{AuditItem, Checkpoint};
+use serde::Deserialize;
+use serde_json::json;
+
+use self::reading::Reading;
+use super::csr::{accepted, client};
+use crate::audit_keys;
+use crate::cli::{AuditCommand, FilterArgs, Form, VerifyArgs};
+use crate::client::{Client, path_segment};
+use crate::output::{self, Table};
+
+/// Carries a command out; the exit code of `verify` says what it found.
+pub(crate) async fn run(command: AuditCommand) -> Result<u8> {
+    match command {
+        AuditCommand::Show {
+            filter,
+            last,
+            checkpoint,
+            output,
+            config,
+            server,
+        } => {
+            let mut client = client(&server, &config)?;
+            if checkpoint {
+                let reply = accepted(client.get(CHECKPOINT).await?)?;
+                let checkpoint: Checkpoint = reply.json()?;
+                output::object(&checkpoint, output.form)?;
+            } else {
+                show(&mut client, &filter, last, output.form).await?;
+            }
+        }
+        AuditCommand::Export {
+            filter,
+            stored,
+            config,
+            server,
+        } => export(&mut client(&server, &config)?, &filter, stored).await?,
+        AuditCommand::Verify(args) => return verify(&args).await,
+    }
+    Ok(0)
+}
+
+/// A page of entries, as the server sends it.
+#[derive(Debug, Deserialize)]
+struct Page {
+    items: Vec<AuditItem>,
+    #[serde(default)]
+    cursor: Option<String>,
+}
+
+async fn show(client: &mut Client, filter: &FilterArgs, last: u32, form: Form) -> Result<()> {
+    let last = usize::try_from(last)?;
+    let path = format!("{}&newest_first=true", path(filter));
+    let mut items: Vec<AuditItem> = Vec::new();
+    let mut cursor = None;
+    loop {
+        let page = page(client, &path, cursor.as_deref()).await?;
+        items.extend(page.items);
+        cursor = page.cursor;
+        if cursor.is_none() || items.len() >= last {
+            break;
+        }
+    }
+    items.truncate(last);
+    items.reverse();
+    if form != Form::Table {
+        return Ok(output::object(&json!({"items": items}), form)?);
+    }
+    if items.is_empty() {
+        return Ok(output::line("No entries.")?);
+    }
+    let mut table = Table::new(&["TIME", "EVENT", "SUBJECT", "ACTOR", "SOURCE", "DETAIL"]);
+    for item in &items {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let time = item.time.map(|time| time.to_string());
+        let source = item.source.map(|source| source.to_string());
+        let event = match item.event {
+            Some(_) => text(&item.event),
+            None => format!("unreadable ({}.{})", item.revision, item.seq),
+        };
+        let cells = [
+            text(&time),
+            event,
+            text(&item.subject),
+            text(&item.actor),
+            text(&source),
+            text(&item.detail),
+        ];
+        table.row(cells.iter().map(String::as_str));
+    }
+    Ok(output::line(&table.text())?)
+}
+
+async fn export(client: &mut Client, filter: &FilterArgs, stored: bool) -> Result<()> {
+    let path = format!("{}&stored={stored}", path(filter));
+    let mut cursor = None;
+    loop {
+        let page = page(client, &path, cursor.as_deref()).await?;
+        let mut lines = Vec::with_capacity(page.items.len());
+        for item in &page.items {
+            lines.push(output::inert_json(&serde_json::to_string(item)?));
+        }
+        if !lines.is_empty() {
+            output::line(&lines.join("\n"))?;
+        }
+        cursor = page.cursor;
+        if cursor.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+async fn verify(args: &VerifyArgs) -> Result<u8> {
+    let folder = args.config.data(&args.server.data)?.folder();
+    let keys = match (&args.public_key, &args.server.server) {
+        (Some(file), _) => audit_keys::public_keys(file)?,
+        (None, None) => audit_keys::of_folder(&folder)?,
+        (None, Some(_)) => bail!(
+            "name the public key of the server's audit log with --public-key: it is audit/audit.pem in its data directory"
+        ),
+    };
+    let mut reading = match args.offline {
+        true => Reading::of_files(&folder).await?,
+        false => Reading::of_server(client(&args.server, &args.config)?).await?,
+    };
+    let verifier = Verifier::new(keys);
+    let found = match &args.checkpoint {
+        Some(file) => verifier.with_checkpoint(read_checkpoint(file)?),
+        None => Ok(verifier),
+    };
+    let found = match found {
+        Ok(verifier) => check(verifier, &mut reading).await?,
+        Err(breach) => Err(breach),
+    };
+    report(&found, args.output.form)?;
+    Ok(u8::from(found.is_err()))
+}
+
+async fn check(mut verifier: Verifier, reading: &mut Reading) -> Result<Result<Intact, Breach>> {
+    loop {
+        let fed = match verifier.wants() {
+            Wants::Seal => verifier.seal(reading.next_seal().await?),
+            Wants::Entry => verifier.entry(reading.next_entry().await?),
+            Wants::Nothing => return Ok(Ok(verifier.finish())),
+        };
+        if let Err(breach) = fed {
+            return Ok(Err(breach));
+        }
+    }
+}
+
+fn report(found: &Result<Intact, Breach>, form: Form) -> Result<()> {
+    if form != Form::Table {
+        let value = match found {
+            Ok(intact) => json!({
+                "intact": true,
+                "entries": intact.entries,
+                "seals": intact.seals,
+                "unsealed": intact.unsealed,
+                "unsealed_since": intact.unsealed_since,
+                "checkpoint": intact.checkpoint.as_ref().map(Checkpoint::of),
+            }),
+            Err(breach) => json!({"intact": false, "breach": breach.to_string()}),
+        };
+        return Ok(output::object(&value, form)?);
+    }
+    match found {
+        Ok(intact) => Ok(output::line(&told(intact))?),
+        Err(breach) => {
+            output::complain(&format!("countersign: the audit log is broken: {breach}"));
+            Ok(())
+        }
+    }
+}
+
+fn told(intact: &Intact) -> String {
+    let sealed = match &intact.checkpoint {
+        Some(SealHead { number, at, .. }) => format!(
+            "The audit log is intact: {} entries in {} seals, the last one number {number} of {at}.",
+            intact.entries, intact.seals
+        ),
+        None => "No entry of the audit log is sealed.".to_owned(),
+    };
+    match (intact.unsealed, intact.unsealed_since) {
+        (0, _) => sealed,
+        (count, None) => format!("{sealed}\n{count} entries behind it are not sealed."),
+        (count, Some(since)) => {
+            format!("{sealed}\n{count} entries behind it, since {since}, are not sealed.")
+        }
+    }
+}
+
+fn read_checkpoint(file: &std::path::Path) -> Result<SealHead> {
+    let text = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let wrong = || {
+        format!(
+            "{} is no checkpoint: it is what `countersign audit show --checkpoint -o json` printed",
+            file.display()
+        )
+    };
+    let checkpoint: Checkpoint = serde_json::from_slice(&text).with_context(wrong)?;
+    checkpoint.head().with_context(wrong)
+}
+
+async fn page(client: &mut Client, path: &str, cursor: Option<&str>) -> Result<Page> {
+    let path = match cursor {
+        Some(cursor) => format!("{path}&cursor={}", path_segment(cursor)),
+        None => path.to_owned(),
+    };
+    accepted(client.get(&path).await?)?.json()
+}
+
+fn path(filter: &FilterArgs) -> String {
+    let now = SystemClock.now();
+    let time = |moment: Option<crate::cli::Moment>| -> Option<String> {
+        moment
+            .map(|moment| moment.before(now))
+            .map(|time: UnixTime| time.to_string())
+    };
+    let mut path = format!("/enrol/v1/audit?limit={PAGE}");
+    for (name, value) in [
+        ("since", &time(filter.since)),
+        ("until", &time(filter.until)),
+        ("actor", &filter.actor),
+        ("event", &filter.event),
+        ("certname", &filter.certname),
+        ("request", &filter.request),
+        ("reason", &filter.reason),
+    ] {
+        if let Some(value) = value {
+            path.push_str(&format!("&{name}={}", path_segment(value)));
+        }
+    }
+    path
+}
+
+const CHECKPOINT: &str = "/enrol/v1/audit/checkpoint";
+const PAGE: usize = 1000;
