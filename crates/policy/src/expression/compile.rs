@@ -258,7 +258,7 @@ fn parse_fault(source: &str, faults: &ParseErrors) -> ExpressionFault {
     }
 }
 
-/// Octets of one expression: longer ones belong into several rules, and the parser's work stays in milliseconds.
+/// Octets of one expression: longer ones belong into several rules.
 const MAX_SOURCE: usize = 8 * 1024;
 /// Enough for the deepest nesting that fits into the longest text, in a build without optimisation too.
-const STACK: usize = 256 * 1024 * 1024;
+const STACK: usize = 64 * 1024 * 1024;
