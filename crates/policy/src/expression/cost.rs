@@ -15,7 +15,7 @@ pub(super) struct Part {
     pub(super) items: u64,
     /// The most octets of a text; of a text in a list, on average.
     pub(super) bytes: u64,
-    /// The most steps it takes, one being about a tenth of a microsecond.
+    /// The most steps it takes.
     pub(super) cost: u64,
 }
 
@@ -115,7 +115,7 @@ fn bytes_per_item() -> u64 {
     count(MAX_TEXT / MAX_ITEMS)
 }
 
-/// Some fifty milliseconds on the largest request; two loops over the longest lists, one in the other, fit.
+/// Two loops over the longest lists, one in the other, fit; three do not.
 pub(super) const BUDGET: u64 = 750_000;
 /// What a turn of a loop takes beside its body.
 pub(super) const PER_TURN: u64 = 3;

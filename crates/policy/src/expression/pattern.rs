@@ -111,5 +111,5 @@ impl StaticVal for Pattern {}
 
 static PATTERN: Type = Type::new_unspecified_type("pattern");
 
-/// Octets of a compiled regular expression; what people write needs a tenth.
+/// Octets of a compiled regular expression, which bounds what one step of it can cost.
 const MAX_COMPILED: usize = 256 * 1024;
