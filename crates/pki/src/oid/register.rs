@@ -20,6 +20,11 @@ pub fn puppet_oid(name: &str) -> Option<Oid> {
         .map(|(_, oid)| *oid)
 }
 
+/// The short names Puppet registered.
+pub fn puppet_names() -> impl Iterator<Item = &'static str> {
+    PUPPET_NAMES.into_iter().map(|(name, _)| name)
+}
+
 macro_rules! oids {
     ($($(#[$doc:meta])* $name:ident = [$($arc:literal),+];)+) => {
         $($(#[$doc])* pub const $name: Oid = Oid::from_arcs(&[$($arc),+]);)+

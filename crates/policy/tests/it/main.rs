@@ -5,6 +5,7 @@
 )]
 
 mod documents;
+mod expressions;
 mod trials;
 
 use std::collections::BTreeSet;
