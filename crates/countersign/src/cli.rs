@@ -1,5 +1,6 @@
 //! The command line.
 
+mod policy;
 mod verbs;
 
 use std::net::SocketAddr;
@@ -10,6 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::config::{Autosign, Config, ConfigFault, Listen, Span, StoreKind};
 use crate::data_folder::DataFolder;
 
+pub(crate) use policy::{ExplainArgs, PolicyCommand};
 pub(crate) use verbs::{
     CaServer, DeleteArgs, GenerateArgs, ImportArgs, OfflineArgs, PruneArgs, ServerNameArgs,
     SetupArgs, Ttl,
@@ -34,6 +36,11 @@ pub(crate) enum Command {
     Csr {
         #[command(subcommand)]
         command: CsrCommand,
+    },
+    /// Policies: check their files, test them, ask them why; all offline
+    Policy {
+        #[command(subcommand)]
+        command: PolicyCommand,
     },
     /// The verbs, output and exit codes of `puppetserver ca`
     Ca {

@@ -14,6 +14,7 @@ mod issuer_keys;
 mod logging;
 mod offline;
 mod output;
+mod policy_files;
 mod progress;
 mod reload;
 mod serve;
@@ -74,6 +75,7 @@ fn run(command: Command) -> Result<u8> {
             block_on(serve::run(args, settings)).map(|()| 0)
         }
         Command::Csr { command } => block_on(commands::csr::run(command)).map(|()| 0),
+        Command::Policy { command } => commands::policy::run(command),
         Command::Ca { verbose, command } => {
             if verbose {
                 logging::start(&config::Log {

@@ -3,4 +3,5 @@
 pub(crate) mod backup;
 pub(crate) mod ca;
 pub(crate) mod csr;
+pub(crate) mod policy;
 pub(crate) mod restore;

@@ -28,6 +28,7 @@ mod limits;
 mod metrics;
 mod newer_clients;
 mod pkilint;
+mod policy_cli;
 mod puppet_agent;
 mod puppetserver_ca;
 mod reload;
