@@ -66,14 +66,7 @@ pub enum ServingAnswer {
 }
 
 impl Scene {
-    /// Adds machines to those that rules find.
-    #[must_use]
-    pub fn with_machines(mut self, machines: Vec<ExpectedMachine>) -> Self {
-        self.machines.extend(machines);
-        self
-    }
-
-    /// The word for an answer that stands in for what is outside.
+    /// What a word for an answer lets a rule find outside.
     pub fn answer(word: &str) -> Option<Finding> {
         let found = ANSWERS.iter().find(|(known, _)| *known == word);
         found.map(|(_, finding)| *finding)

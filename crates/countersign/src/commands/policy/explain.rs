@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, anyhow};
 use countersign_authority::{Clock as _, SystemClock};
 use countersign_pki::{CheckedCsr, CsrLimits};
-use countersign_policy::trial::{self, CsrFields, Material, Scene};
+use countersign_policy::trial::{CsrFields, Material, Scene};
 use countersign_policy::{
     Answer, AutosignFile, Deciding, Effect, Explanation, Finding, Identity, LedgerFacts, Policy,
     PolicySet, Request, Requester, Rule, RuleKind, Step, Wishes,
@@ -113,8 +113,7 @@ fn scene(args: &ExplainArgs) -> Result<Result<Scene, Faults>> {
     };
     let text = policy_files::text_of(path);
     let text = text.with_context(|| format!("cannot read the machines {}", path.display()))?;
-    let machines = trial::read_machines(path, &text);
-    Ok(machines.map(|machines| scene.with_machines(machines)))
+    Ok(scene.with_objects(path, &text))
 }
 
 /// The rules of the files, then what the configuration's settings stand for.
