@@ -208,6 +208,9 @@ pub(crate) fn holds(
     let nothing = LedgerFacts::default();
     let unavailable =
         |why: &String| Ok(Err(Checked::unavailable("store_unavailable", why.clone())));
+    // What an expression does not look at cannot keep it from being true or false.
+    let machine = machine.filter(|_| needs.machine);
+    let ledger = ledger.filter(|_| needs.ledger);
     let machine = match machine.map(|timed| &timed.value) {
         Some(Err(why)) => return unavailable(why),
         Some(Ok(machine)) => machine.as_ref(),

@@ -130,7 +130,7 @@ impl Expression {
 
     /// What it looks at, with the values that it finds there, for an explanation: `request.commonName = "web01"`.
     pub fn looks_at(&self, facts: &Facts<'_>) -> String {
-        let mut shown = Shown::default();
+        let mut shown = Shown::new();
         for slot in &self.program.slots {
             // An error means that it is full.
             if slot.show(facts, &mut shown).is_err() {

@@ -34,9 +34,13 @@ impl Approval {
 
     /// Takes an approval up again whose decision is on record, after its first intent was voided.
     ///
-    /// `None` if what is on record is not an approval.
+    /// `None` if what is on record is not an approval by a rule or a person.
     pub fn from_recorded_decision(explanation: Explanation) -> Option<Self> {
-        (explanation.effect == Effect::Approve).then_some(Self {
+        let decided = match &explanation.by {
+            Some(Deciding::Rule { .. } | Deciding::Person { .. }) => true,
+            Some(Deciding::Profile) | None => false,
+        };
+        (decided && explanation.effect == Effect::Approve).then_some(Self {
             explanation,
             uses: Vec::new(),
         })

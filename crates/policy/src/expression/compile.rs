@@ -131,6 +131,7 @@ impl Program {
                     self.settle(arg);
                 }
                 self.settle_pattern(call);
+                settle_not(call);
             }
             Expr::Comprehension(each) => {
                 for part in [
@@ -179,6 +180,19 @@ impl Program {
             self.slots.push(Slot { name, source });
         }
         Expr::Ident(name)
+    }
+}
+
+/// `!x` becomes `x ? false : true`: the same, but the evaluator prepares an error for every `!`, and each turn of a loop
+/// has one.
+fn settle_not(call: &mut CallExpr) {
+    if call.func_name == op::LOGICAL_NOT && call.args.len() == 1 {
+        op::CONDITIONAL.clone_into(&mut call.func_name);
+        let literal = |value: bool| IdedExpr {
+            id: 0,
+            expr: Expr::Literal(LiteralValue::Boolean(value.into())),
+        };
+        call.args.extend([literal(false), literal(true)]);
     }
 }
 

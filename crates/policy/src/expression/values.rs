@@ -290,12 +290,17 @@ impl<'a> Sender<'a> {
 }
 
 /// A short text for explanations, safe to print.
-#[derive(Default)]
 pub(super) struct Shown {
     text: String,
 }
 
 impl Shown {
+    pub(super) fn new() -> Self {
+        Self {
+            text: String::with_capacity(USUALLY_SHOWN),
+        }
+    }
+
     /// The text; one that was cut ends in an ellipsis.
     pub(super) fn finish(self) -> String {
         self.text
@@ -307,15 +312,19 @@ impl Shown {
 
     fn quoted(&mut self, text: &str) -> fmt::Result {
         self.write_str("\"")?;
+        if text
+            .bytes()
+            .all(|byte| matches!(byte, b' '..=b'~') && byte != b'"')
+        {
+            self.write_str(text)?;
+            return self.write_str("\"");
+        }
         // A text that does not fit is cut before it is made safe, so that a long one costs no more than a short one.
         let (fits, is_cut) = match text.char_indices().nth(MAX_SHOWN) {
             Some((end, _)) => (text.get(..end).unwrap_or_default(), true),
             None => (text, false),
         };
-        match terminal_safe(fits) {
-            safe if safe.contains('"') => self.write_str(&safe.replace('"', "\\\""))?,
-            safe => self.write_str(&safe)?,
-        }
+        self.write_str(&terminal_safe(fits).replace('"', "\\\""))?;
         self.write_str(if is_cut { "…\"" } else { "\"" })
     }
 
@@ -357,3 +366,5 @@ impl fmt::Write for Shown {
 
 /// What an explanation shows of the values; the request itself is stored beside it.
 const MAX_SHOWN: usize = 512;
+/// Two or three names with their values.
+const USUALLY_SHOWN: usize = 128;

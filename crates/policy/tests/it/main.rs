@@ -6,6 +6,7 @@
 
 mod documents;
 mod expressions;
+mod invariants;
 mod trials;
 
 use std::collections::BTreeSet;
@@ -64,18 +65,22 @@ fn nobody() -> Evidence {
 }
 
 fn person(verdict: PersonVerdict) -> Evidence {
+    Evidence::none().with_person(Some(person_decision(verdict)))
+}
+
+fn person_decision(verdict: PersonVerdict) -> PersonDecision {
     let actor = Requester {
         identity: Identity::Certname {
             certname: "admin".to_owned(),
         },
         source: None,
     };
-    Evidence::none().with_person(Some(PersonDecision {
+    PersonDecision {
         verdict,
         actor,
         at: NOW,
         reason: "known".to_owned(),
-    }))
+    }
 }
 
 #[test]
