@@ -161,8 +161,9 @@ fn scene(fields: &Fields<'_>, above: &Scene, reading: &mut Reading<'_>) -> Scene
             Some((rule.to_owned(), field.word(&ANSWERS, reading)?))
         });
     }
-    if let Some(field) = fields.get("unreadable") {
-        scene.unreadable = field.texts(reading).unwrap_or_default();
+    if fields.written("unreadable").is_some() {
+        let field = fields.get("unreadable");
+        scene.unreadable = field.and_then(|f| f.texts(reading)).unwrap_or_default();
     }
     scene
 }
