@@ -2,6 +2,7 @@
 
 mod audit;
 mod inventory;
+mod policy;
 mod verbs;
 
 use std::net::SocketAddr;
@@ -17,6 +18,7 @@ pub(crate) use inventory::{
     AddArgs, AddressArg, MachineCommand, MachineImportArgs, OpenArgs, Reach, RecordFormat,
     WindowCommand,
 };
+pub(crate) use policy::{ExplainArgs, PolicyCommand};
 pub(crate) use verbs::{
     CaServer, DeleteArgs, GenerateArgs, ImportArgs, OfflineArgs, PruneArgs, ServerNameArgs,
     SetupArgs, Ttl,
@@ -51,6 +53,11 @@ pub(crate) enum Command {
     Window {
         #[command(subcommand)]
         command: WindowCommand,
+    },
+    /// Policies: check their files, test them, ask them why; all offline
+    Policy {
+        #[command(subcommand)]
+        command: PolicyCommand,
     },
     /// The verbs, output and exit codes of `puppetserver ca`
     Ca {

@@ -17,6 +17,7 @@ mod logging;
 mod offline;
 mod output;
 mod policies;
+mod policy_files;
 mod progress;
 mod reload;
 mod serve;
@@ -79,6 +80,7 @@ fn run(command: Command) -> Result<u8> {
         Command::Csr { command } => block_on(commands::csr::run(command)).map(|()| 0),
         Command::Machine { command } => block_on(commands::machine::run(command)).map(|()| 0),
         Command::Window { command } => block_on(commands::window::run(command)).map(|()| 0),
+        Command::Policy { command } => commands::policy::run(command),
         Command::Ca { verbose, command } => {
             if verbose {
                 logging::start(&config::Log {

@@ -188,7 +188,8 @@ pub enum SignerNameFault {
     BadPath,
 }
 
-fn is_dns_label(label: &str) -> bool {
+/// A label of a lower-case DNS name (RFC 1123 2.1).
+pub(crate) fn is_dns_label(label: &str) -> bool {
     let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     label.len() <= 63
         && label.starts_with(legal)

@@ -5,5 +5,6 @@ pub(crate) mod backup;
 pub(crate) mod ca;
 pub(crate) mod csr;
 pub(crate) mod machine;
+pub(crate) mod policy;
 pub(crate) mod restore;
 pub(crate) mod window;

@@ -30,6 +30,7 @@ mod machines;
 mod metrics;
 mod newer_clients;
 mod pkilint;
+mod policy_cli;
 mod puppet_agent;
 mod puppetserver_ca;
 mod reload;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub use needed::{FileUse, NeededFile};
 
 use crate::fields::{Field, Fields, PolicyFault, Reading, instead};
-use crate::request::SignerName;
+use crate::request::{SignerName, is_dns_label};
 use crate::rules::Rule;
 use crate::yaml::{self, Node, Place};
 
@@ -222,14 +222,7 @@ fn frame(fields: &Fields<'_>, reading: &mut Reading<'_>) -> bool {
 
 fn document_name(field: &Field<'_>, reading: &mut Reading<'_>) -> Option<String> {
     let text = field.text(reading)?;
-    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let is_label = |label: &str| {
-        label.len() <= 63
-            && label.starts_with(legal)
-            && label.ends_with(legal)
-            && label.chars().all(|c| legal(c) || c == '-')
-    };
-    if text.len() > 253 || !text.split('.').all(is_label) {
+    if text.len() > 253 || !text.split('.').all(is_dns_label) {
         let what = format!(
             "{text:?} is no name for a policy: use lower-case letters, digits, '-' and '.', for example puppet-agents"
         );

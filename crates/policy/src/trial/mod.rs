@@ -12,7 +12,6 @@ mod setting;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use objects::{ExpectedMachine, read_machines};
 pub use request::{CsrFields, Seal, TrialRequest, WrittenCsr};
 pub use run::{CaseResult, Material};
 pub use setting::{DnsAnswer, PolicySource, Scene, ServingAnswer};

@@ -9,11 +9,12 @@ use serde_json::Value;
 use crate::document::API_VERSION;
 use crate::facts::{AddressKind, BuildWindow, Machine, MachineAddress};
 use crate::fields::{Field, PolicyFault, Reading};
+use crate::trial::setting::Scene;
 use crate::yaml::{self, Content};
 
 /// A machine of a test file. Without a time of its own it was recorded just now, and one that has enrolled did so then.
 #[derive(Clone, Debug)]
-pub struct ExpectedMachine {
+pub(crate) struct ExpectedMachine {
     machine: Machine,
     created: Option<UnixTime>,
     enrolled: Enrolled,
@@ -87,27 +88,32 @@ impl Objects {
     }
 }
 
-/// Reads machines from a file of their own: documents, or one list.
-///
-/// # Errors
-/// With all that is wrong with it.
-pub fn read_machines(path: &Path, text: &str) -> Result<Vec<ExpectedMachine>, Vec<PolicyFault>> {
-    let mut reading = Reading::new(path, Path::new(""), text);
-    let mut machines = Vec::new();
-    match yaml::read_all(text) {
-        Ok(documents) => {
-            for document in &documents {
-                let root = Field::root(document);
-                for item in root.one_or_more(&mut reading).unwrap_or_default() {
-                    machines.extend(machine(&item, &mut reading));
+impl Scene {
+    /// Adds the objects of a file of their own: documents, or one list. Relative paths do not occur in objects.
+    ///
+    /// # Errors
+    /// With all that is wrong with it.
+    pub fn with_objects(mut self, path: &Path, text: &str) -> Result<Self, Vec<PolicyFault>> {
+        let mut reading = Reading::new(path, Path::new(""), text);
+        let mut objects = Objects::default();
+        match yaml::read_all(text) {
+            Ok(documents) => {
+                for document in &documents {
+                    let items = Field::root(document).one_or_more(&mut reading);
+                    for item in items.unwrap_or_default() {
+                        objects.add(&item, &mut reading);
+                    }
                 }
             }
+            Err(fault) => reading.complain(fault.place, "", fault.what),
         }
-        Err(fault) => reading.complain(fault.place, "", fault.what),
-    }
-    match reading.faults.is_empty() {
-        true => Ok(machines),
-        false => Err(reading.faults),
+        self.objects.extend(objects.all);
+        self.machines.extend(objects.machines);
+        self.windows.extend(objects.windows);
+        match reading.faults.is_empty() {
+            true => Ok(self),
+            false => Err(reading.faults),
+        }
     }
 }
 

@@ -66,14 +66,7 @@ pub enum ServingAnswer {
 }
 
 impl Scene {
-    /// Adds machines to those that rules find.
-    #[must_use]
-    pub fn with_machines(mut self, machines: Vec<ExpectedMachine>) -> Self {
-        self.machines.extend(machines);
-        self
-    }
-
-    /// The word for an answer that stands in for what is outside.
+    /// What a word for an answer lets a rule find outside.
     pub fn answer(word: &str) -> Option<Finding> {
         let found = ANSWERS.iter().find(|(known, _)| *known == word);
         found.map(|(_, finding)| *finding)
@@ -168,8 +161,9 @@ fn scene(fields: &Fields<'_>, above: &Scene, reading: &mut Reading<'_>) -> Scene
             Some((rule.to_owned(), field.word(&ANSWERS, reading)?))
         });
     }
-    if let Some(field) = fields.get("unreadable") {
-        scene.unreadable = field.texts(reading).unwrap_or_default();
+    if fields.written("unreadable").is_some() {
+        let field = fields.get("unreadable");
+        scene.unreadable = field.and_then(|f| f.texts(reading)).unwrap_or_default();
     }
     scene
 }

@@ -57,7 +57,7 @@ pub(crate) fn assert_faults_as_written(path: &Path, text: &str, faults: &[Policy
 #[test]
 fn every_fault_is_told_with_its_place_its_key_and_a_remedy() {
     let files = files_of("bad");
-    assert!(files.len() >= 9, "{files:?}");
+    assert!(files.len() >= 10, "{files:?}");
     for path in files {
         let text = fs::read_to_string(&path).unwrap();
         let faults = PolicySet::read(&[PolicyFile::new(path.clone(), text.clone())]).unwrap_err();
@@ -100,7 +100,7 @@ fn a_rule_is_what_its_document_says() {
 
     assert_eq!(
         rule("everything").kind_words(),
-        "always+allowlist+window+machine+executable+webhook",
+        "always+cel+allowlist+window+machine+executable+webhook",
         "cheap kinds first, whatever the order in the file"
     );
     let Some(RuleKind::Machine(machine)) = rule("known-machine").kinds.first() else {

@@ -6,8 +6,6 @@
 
 mod documents;
 mod expressions;
-mod documents;
-mod expressions;
 mod invariants;
 mod trials;
 

@@ -1,0 +1,167 @@
+//! Policy files on this machine: which there are, what they say, and whether the files that their rules need are of use.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use countersign_policy::{
+    Allowlist, AutosignFile, FileUse, ListFile, NeededFile, PolicyFault, PolicyFile, PolicySet,
+};
+use rustix::fs::{Access, access};
+
+/// Reads every policy in files and folders; all that is wrong comes together.
+pub(crate) fn read(places: &[PathBuf]) -> Result<PolicySet, Vec<PolicyFault>> {
+    let (mut files, mut faults) = (Vec::new(), Vec::new());
+    for place in places {
+        match files_at(place) {
+            Ok(paths) if paths.is_empty() => {
+                let what = "there is no file in this folder that ends in .yaml or .yml";
+                faults.push(PolicyFault::of_file(place, what.to_owned()));
+            }
+            Ok(paths) => files.extend(paths),
+            Err(error) => faults.push(unreadable(place, &error)),
+        }
+    }
+    let mut read = Vec::new();
+    for path in files {
+        match text_of(&path).and_then(|text| Ok((std::path::absolute(&path)?, text))) {
+            Ok((absolute, text)) => read.push(PolicyFile {
+                path,
+                ..PolicyFile::new(absolute, text)
+            }),
+            Err(error) => faults.push(unreadable(&path, &error)),
+        }
+    }
+    match PolicySet::read(&read) {
+        Ok(set) if faults.is_empty() => Ok(set),
+        Ok(_) => Err(faults),
+        Err(more) => {
+            faults.extend(more);
+            Err(faults)
+        }
+    }
+}
+
+/// What is wrong with the files that rules refer to.
+pub(crate) fn check_needed(set: &PolicySet) -> Vec<PolicyFault> {
+    let mut faults = Vec::new();
+    for needed in set.files_needed() {
+        for what in problems(&needed) {
+            let NeededFile {
+                path,
+                purpose,
+                policy,
+                rule,
+            } = &needed;
+            let purpose = purpose.words();
+            let what = format!("{what} (the {purpose} of rule {rule} in policy {policy})");
+            let fault = PolicyFault::of_file(path, what);
+            if !faults.contains(&fault) {
+                faults.push(fault);
+            }
+        }
+    }
+    faults
+}
+
+/// The lists that rules name, as they are now.
+pub(crate) fn lists(set: &PolicySet) -> BTreeMap<PathBuf, ListFile> {
+    let needed = set.files_needed().into_iter();
+    let lists = needed.filter(|file| file.purpose == FileUse::Allowlist);
+    lists
+        .map(|file| {
+            let list = match text_of(&file.path) {
+                Ok(text) => ListFile::List(Arc::new(Allowlist::parse(&text).0)),
+                Err(error) => {
+                    let shown = file.path.display();
+                    ListFile::Unusable(format!("{shown} cannot be read: {error}"))
+                }
+            };
+            (file.path, list)
+        })
+        .collect()
+}
+
+/// What is at the path of an `autosign` setting.
+pub(crate) fn autosign(path: &Path) -> AutosignFile {
+    match text_of(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => AutosignFile::Missing,
+        _ if access(path, Access::EXEC_OK).is_ok() => AutosignFile::Executable,
+        Err(error) => AutosignFile::Unusable(format!("{} cannot be read: {error}", path.display())),
+        Ok(text) => AutosignFile::List(Arc::new(Allowlist::parse(&text).0)),
+    }
+}
+
+/// A whole file of text, unless it is far too long.
+pub(crate) fn text_of(path: &Path) -> io::Result<String> {
+    let bytes = bytes_of(path)?;
+    String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8 text"))
+}
+
+fn bytes_of(path: &Path) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > MAX_FILE {
+        true => Err(io::Error::other(format!(
+            "it is larger than {MAX_FILE} bytes"
+        ))),
+        false => Ok(bytes),
+    }
+}
+
+/// A file itself; the policies of a folder, by name.
+fn files_at(place: &Path) -> io::Result<Vec<PathBuf>> {
+    if !fs::metadata(place)?.is_dir() {
+        return Ok(vec![place.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in fs::read_dir(place)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let is_policy = name.ends_with(".yaml") || name.ends_with(".yml");
+        if is_policy && !name.starts_with('.') && path.is_file() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn problems(needed: &NeededFile) -> Vec<String> {
+    let NeededFile { path, purpose, .. } = needed;
+    if *purpose == FileUse::Executable {
+        return match fs::metadata(path) {
+            Err(error) => vec![format!("cannot be found: {error}")],
+            Ok(facts) if !facts.is_file() => vec!["is not a program".to_owned()],
+            Ok(_) => match access(path, Access::EXEC_OK) {
+                Ok(()) => Vec::new(),
+                Err(_) => vec!["may not be executed: run chmod +x".to_owned()],
+            },
+        };
+    }
+    let content = match bytes_of(path) {
+        Ok(content) => content,
+        Err(error) => return vec![format!("cannot be read: {error}")],
+    };
+    if *purpose == FileUse::Allowlist {
+        let Ok(text) = String::from_utf8(content) else {
+            return vec!["cannot be read: it is not UTF-8 text".to_owned()];
+        };
+        let (_, bad) = Allowlist::parse(&text);
+        return bad.iter().map(ToString::to_string).collect();
+    }
+    purpose.check_content(&content).into_iter().collect()
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> PolicyFault {
+    PolicyFault::of_file(path, format!("cannot be read: {error}"))
+}
+
+/// More than any site needs; keeps a wrong path from filling the memory.
+const MAX_FILE: u64 = 1024 * 1024;
