@@ -4,18 +4,17 @@
 //! says so.
 
 use std::fmt::Write as _;
-use std::fs::{self, File, Metadata};
-use std::io::{self, Read as _};
+use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use countersign_authority::{Deciders, trusted_file};
-use countersign_policy::{FileUse, NeededFile, Policy, PolicyFault, PolicyFile, PolicySet};
+use countersign_policy::{Policy, PolicyFault, PolicyFile, PolicySet};
 use countersign_webhook::Webhooks;
-use rustix::fs::{Access, access};
 
+use crate::policy_files::{self, BadLines};
 use crate::settings::Settings;
 use crate::signers;
 
@@ -41,11 +40,19 @@ pub(crate) struct BadPolicies {
 impl Loaded {
     /// Reads what the settings name.
     pub(crate) fn read(settings: &Settings) -> Result<Self> {
-        let files = read_files(&settings.policy_paths())?;
-        let set = match files.is_empty() {
-            true => PolicySet::default(),
-            false => checked(&files)?,
+        let (files, mut faults) = policy_files::texts(&settings.policy_paths());
+        faults.extend(files.iter().filter_map(distrusted));
+        let set = match checked(&files) {
+            Ok(set) => set,
+            Err(more) => {
+                faults.extend(more);
+                PolicySet::default()
+            }
         };
+        if !faults.is_empty() {
+            let faults = faults.iter().map(ToString::to_string).collect();
+            bail!(BadPolicies { faults });
+        }
         let mut policy = signers::policy(&settings.config, &settings.names)?;
         let mut text = String::new();
         for file in &files {
@@ -77,103 +84,23 @@ impl Loaded {
 }
 
 /// The policies of files, and whether everything is there that their rules refer to.
-fn checked(files: &[PolicyFile]) -> Result<PolicySet> {
-    let told = |faults: Vec<PolicyFault>| BadPolicies {
-        faults: faults.iter().map(ToString::to_string).collect(),
-    };
-    let set = PolicySet::read(files).map_err(told)?;
-    let missing: Vec<String> = set
-        .files_needed()
-        .iter()
-        .filter_map(|needed| {
-            let fault = fault_of(needed)?;
-            let (policy, rule) = (&needed.policy, &needed.rule);
-            Some(format!("rule {rule} of policy {policy}: {fault}"))
-        })
-        .collect();
-    if !missing.is_empty() {
-        bail!(BadPolicies { faults: missing });
-    }
-    Ok(set)
-}
-
-/// What is wrong with a file that a rule refers to.
-pub(crate) fn fault_of(needed: &NeededFile) -> Option<String> {
-    let path = needed.path.display();
-    let words = needed.purpose.words();
-    if needed.purpose == FileUse::Executable {
-        let is_executable = access(&needed.path, Access::EXEC_OK).is_ok() && needed.path.is_file();
-        return (!is_executable)
-            .then(|| format!("the {words} {path} is not there, or may not be executed"));
-    }
-    match fs::read(&needed.path) {
-        Ok(content) => {
-            let why = needed.purpose.check_content(&content)?;
-            Some(format!("the {words} {path} {why}"))
-        }
-        Err(error) => Some(format!("the {words} {path} cannot be read: {error}")),
+fn checked(files: &[PolicyFile]) -> Result<PolicySet, Vec<PolicyFault>> {
+    let set = PolicySet::read(files)?;
+    let missing = policy_files::check_needed(&set, BadLines::Ignored);
+    match missing.is_empty() {
+        true => Ok(set),
+        false => Err(missing),
     }
 }
 
-/// Reads files, and the YAML files of folders by name.
-pub(crate) fn read_files(paths: &[PathBuf]) -> Result<Vec<PolicyFile>> {
-    let mut files = Vec::new();
-    for path in expand(paths)? {
-        let real = path
-            .canonicalize()
-            .with_context(|| format!("the policy file {} cannot be found", path.display()))?;
-        if let Err(why) = trusted_file(&real) {
-            bail!("the policy file {} is not trusted: {why}", path.display());
-        }
-        let text = read_bounded(&real)
-            .with_context(|| format!("the policy file {} cannot be read", path.display()))?;
-        files.push(PolicyFile::new(path, text));
-    }
-    Ok(files)
-}
-
-fn expand(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for path in paths {
-        let shown = path.display();
-        let facts =
-            fs::metadata(path).with_context(|| format!("policies: {shown} cannot be found"))?;
-        if facts.is_dir() {
-            let found = yaml_files(path);
-            files.extend(found.with_context(|| format!("the folder {shown} cannot be read"))?);
-        } else {
-            files.push(path.clone());
-        }
-    }
-    Ok(files)
-}
-
-/// The YAML files right in a folder, by name. Hidden ones are what editors leave behind.
-fn yaml_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let is_yaml = name.ends_with(".yaml") || name.ends_with(".yml");
-        if is_yaml && !name.starts_with('.') && path.is_file() {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
-}
-
-fn read_bounded(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    let file = File::open(path)?;
-    file.take(MAX_FILE.saturating_add(1))
-        .read_to_string(&mut text)?;
-    match u64::try_from(text.len()).is_ok_and(|length| length <= MAX_FILE) {
-        true => Ok(text),
-        false => Err(io::Error::other(format!(
-            "it is longer than {MAX_FILE} bytes"
-        ))),
-    }
+/// Whoever may write a policy decides who gets a certificate.
+fn distrusted(file: &PolicyFile) -> Option<PolicyFault> {
+    let real = file.path.canonicalize().ok()?;
+    let why = trusted_file(&real).err()?;
+    Some(PolicyFault::of_file(
+        &file.path,
+        format!("is not trusted: {why}"),
+    ))
 }
 
 /// What changes whenever a policy file is written, replaced, added or removed.
@@ -184,7 +111,7 @@ pub(crate) fn stamp(paths: &[PathBuf]) -> Vec<(PathBuf, [i64; 6])> {
             continue;
         };
         if facts.is_dir() {
-            let files = yaml_files(path).unwrap_or_default();
+            let files = policy_files::files_at(path).unwrap_or_default();
             let stamped = |file: PathBuf| fs::metadata(&file).ok().map(|f| (file, marks(&f)));
             stamps.extend(files.into_iter().filter_map(stamped));
         } else {
@@ -215,5 +142,3 @@ fn sentences(faults: &[String]) -> String {
         }
     }
 }
-
-const MAX_FILE: u64 = 1024 * 1024;

@@ -13,6 +13,19 @@ use rustix::fs::{Access, access};
 
 /// Reads every policy in files and folders; all that is wrong comes together.
 pub(crate) fn read(places: &[PathBuf]) -> Result<PolicySet, Vec<PolicyFault>> {
+    let (files, mut faults) = texts(places);
+    match PolicySet::read(&files) {
+        Ok(set) if faults.is_empty() => Ok(set),
+        Ok(_) => Err(faults),
+        Err(more) => {
+            faults.extend(more);
+            Err(faults)
+        }
+    }
+}
+
+/// The texts of files, and of the policies in folders.
+pub(crate) fn texts(places: &[PathBuf]) -> (Vec<PolicyFile>, Vec<PolicyFault>) {
     let (mut files, mut faults) = (Vec::new(), Vec::new());
     for place in places {
         match files_at(place) {
@@ -34,21 +47,22 @@ pub(crate) fn read(places: &[PathBuf]) -> Result<PolicySet, Vec<PolicyFault>> {
             Err(error) => faults.push(unreadable(&path, &error)),
         }
     }
-    match PolicySet::read(&read) {
-        Ok(set) if faults.is_empty() => Ok(set),
-        Ok(_) => Err(faults),
-        Err(more) => {
-            faults.extend(more);
-            Err(faults)
-        }
-    }
+    (read, faults)
+}
+
+/// Whether lines of an allowlist that mean nothing are told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BadLines {
+    Told,
+    /// They match nobody, and the log tells them when the list is read.
+    Ignored,
 }
 
 /// What is wrong with the files that rules refer to.
-pub(crate) fn check_needed(set: &PolicySet) -> Vec<PolicyFault> {
+pub(crate) fn check_needed(set: &PolicySet, lines: BadLines) -> Vec<PolicyFault> {
     let mut faults = Vec::new();
     for needed in set.files_needed() {
-        for what in problems(&needed) {
+        for what in problems(&needed, lines) {
             let NeededFile {
                 path,
                 purpose,
@@ -116,7 +130,7 @@ fn bytes_of(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// A file itself; the policies of a folder, by name.
-fn files_at(place: &Path) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn files_at(place: &Path) -> io::Result<Vec<PathBuf>> {
     if !fs::metadata(place)?.is_dir() {
         return Ok(vec![place.to_owned()]);
     }
@@ -133,7 +147,7 @@ fn files_at(place: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn problems(needed: &NeededFile) -> Vec<String> {
+fn problems(needed: &NeededFile, lines: BadLines) -> Vec<String> {
     let NeededFile { path, purpose, .. } = needed;
     if *purpose == FileUse::Executable {
         return match fs::metadata(path) {
@@ -154,6 +168,11 @@ fn problems(needed: &NeededFile) -> Vec<String> {
             return vec!["cannot be read: it is not UTF-8 text".to_owned()];
         };
         let (_, bad) = Allowlist::parse(&text);
+        let bad = if lines == BadLines::Told {
+            bad
+        } else {
+            Vec::new()
+        };
         return bad.iter().map(ToString::to_string).collect();
     }
     purpose.check_content(&content).into_iter().collect()

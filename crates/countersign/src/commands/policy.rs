@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use crate::cli::{Form, PolicyCommand};
 use crate::output::{self, Table};
 use crate::policy_files;
+use crate::policy_files::BadLines;
 
 /// Carries a command out; the number is its exit code.
 pub(crate) fn run(command: PolicyCommand) -> Result<u8> {
@@ -29,7 +30,7 @@ pub(crate) fn run(command: PolicyCommand) -> Result<u8> {
 fn check(places: &[PathBuf], form: Form) -> Result<u8> {
     let (set, faults) = match policy_files::read(places) {
         Ok(set) => {
-            let faults = policy_files::check_needed(&set);
+            let faults = policy_files::check_needed(&set, BadLines::Told);
             (Some(set), faults)
         }
         Err(faults) => (None, faults),
