@@ -34,6 +34,7 @@ mod policy_cli;
 mod puppet_agent;
 mod puppetserver_ca;
 mod reload;
+mod replay;
 mod schemathesis;
 mod service_manager;
 mod site;
