@@ -263,6 +263,7 @@ impl Core {
         let request = Request {
             csr: &csr,
             key: &record.key,
+            name: &record.key,
             door: record.door.as_str(),
             signer: &record.signer,
             requester: &record.requester,

@@ -16,7 +16,9 @@ use crate::engine::{Authority, Core};
 use crate::faults::Broken;
 use crate::model::{Door, RequestId, RequestRecord, RequestState};
 use crate::signing::commit_broken;
-use crate::store::{AgeFilter, Change, CommitFault, Precondition, RequestUpdate, Write};
+use crate::store::{
+    AgeFilter, Change, CommitFault, Precondition, RejectionFilter, RequestUpdate, Write,
+};
 
 /// How long requests of one door and state are kept.
 #[derive(Clone, Debug)]
@@ -96,12 +98,26 @@ impl Authority {
     /// # Errors
     /// If the store fails.
     pub async fn trim_rejections(&self, keep: usize) -> Result<(), Broken> {
-        let change = Change {
-            writes: vec![Write::TrimRejections { of: None, keep }],
-            ..Change::default()
-        };
-        let committed = self.core.commit(change).await;
-        committed.map(drop).map_err(commit_broken)
+        loop {
+            let beyond = RejectionFilter {
+                limit: 1,
+                skip: keep,
+                ..RejectionFilter::default()
+            };
+            if self.core.store.rejections(beyond).await?.is_empty() {
+                return Ok(());
+            }
+            let change = Change {
+                writes: vec![Write::TrimRejections { of: None, keep }],
+                ..Change::default()
+            };
+            // Some at a time: between two of them others have their turn.
+            let before = self.revision();
+            self.core.commit(change).await.map_err(commit_broken)?;
+            if self.core.store.changes(before, 1).await?.is_empty() {
+                return Ok(());
+            }
+        }
     }
 }
 

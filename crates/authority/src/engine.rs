@@ -126,6 +126,8 @@ pub(crate) struct Core {
     signatures: AtomicU64,
     /// Counts requests, so that those of one second keep their order.
     sequence: AtomicU32,
+    /// The place of the waiting request that was judged again last.
+    pub(crate) reconsidered: AtomicU64,
 }
 
 impl Authority {
@@ -182,6 +184,7 @@ impl Authority {
             serials,
             signatures: AtomicU64::new(0),
             sequence: AtomicU32::new(0),
+            reconsidered: AtomicU64::new(0),
         });
         core.load_revocations().await?;
         let authority = Self { core };

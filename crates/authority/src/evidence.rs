@@ -153,9 +153,7 @@ impl LocalEvidence {
             // The future is gone, and with it the process group.
             Err(_) => {
                 let seconds = deadline.as_secs();
-                Ok(Execution::Declined(format!(
-                    "did not end within {seconds} s"
-                )))
+                Ok(Execution::Failed(format!("did not end within {seconds} s")))
             }
         }
     }
@@ -318,10 +316,10 @@ async fn run(how: &Executables, path: &Path, name: &str, request_pem: String) ->
     // What was looked at a moment ago is looked at again: the name may lead elsewhere now.
     let real = match path.canonicalize() {
         Ok(real) => real,
-        Err(error) => return Execution::Declined(format!("cannot be found any more: {error}")),
+        Err(error) => return Execution::Failed(format!("cannot be found any more: {error}")),
     };
     if let Err(why) = trusted_file(&real) {
-        return Execution::Declined(format!("is not trusted: {why}"));
+        return Execution::Failed(format!("is not trusted: {why}"));
     }
     let mut command = Command::new(&real);
     command
@@ -345,7 +343,7 @@ async fn run(how: &Executables, path: &Path, name: &str, request_pem: String) ->
             }
             Err(error) => {
                 warn!(path = %path.display(), %error, "the policy executable cannot be started");
-                return Execution::Declined(format!("cannot be started: {error}"));
+                return Execution::Failed(format!("cannot be started: {error}"));
             }
         }
     };
@@ -370,8 +368,9 @@ async fn run(how: &Executables, path: &Path, name: &str, request_pem: String) ->
     let _heard_enough = tokio::time::timeout(LAST_WORDS, listen).await;
     match status {
         Ok(status) if status.success() => Execution::Approved,
-        Ok(status) => Execution::Declined(ending(status)),
-        Err(error) => Execution::Declined(format!("cannot be waited for: {error}")),
+        Ok(status) if status.code().is_some() => Execution::Declined(ending(status)),
+        Ok(status) => Execution::Failed(ending(status)),
+        Err(error) => Execution::Failed(format!("cannot be waited for: {error}")),
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use countersign_pki::{CheckedCsr, Serial, UnixTime};
+use countersign_pki::{CheckedCsr, Fingerprint, Serial, UnixTime, fingerprint_sha256};
 use countersign_policy::{
     AutosignFile, BuildWindow, Effect, Evidence, Executable, Execution, LedgerCertificate,
     LedgerFacts, LedgerRevocation, ListFile, Looked, Machine, Outcome, PersonDecision, Query,
@@ -23,7 +23,8 @@ use crate::decider::Question;
 use crate::engine::{Core, Rules};
 use crate::evidence::Busy;
 use crate::faults::Broken;
-use crate::model::{Door, RememberedAllow, RequestId, inventory_name};
+use crate::model::{Door, RememberedAllow, RequestId, Revision, inventory_name};
+use crate::signer::Signer;
 use crate::signing::commit_broken;
 use crate::store::{Change, Past, Precondition, StoreFault, Write};
 use crate::telemetry::{ExecutionOutcome, WebhookOutcome};
@@ -40,6 +41,8 @@ pub(crate) struct Case<'a> {
     pub(crate) wishes: &'a Wishes,
     /// When it arrived.
     pub(crate) created: UnixTime,
+    /// The name that its certificate would have.
+    pub(crate) name: &'a str,
 }
 
 impl<'a> Case<'a> {
@@ -47,6 +50,7 @@ impl<'a> Case<'a> {
         Request {
             csr: self.csr,
             key: self.key,
+            name: self.name,
             door: self.door.as_str(),
             signer: self.signer,
             requester: self.requester,
@@ -58,29 +62,77 @@ impl<'a> Case<'a> {
 }
 
 impl Case<'_> {
+    /// What is asked for, by which key, of which signer: two requests with the same one differ in nothing that matters.
+    fn fingerprint(&self) -> Fingerprint {
+        let mut text = Vec::new();
+        let mut add = |part: &[u8]| {
+            text.extend_from_slice(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+            text.extend_from_slice(part);
+        };
+        add(self.signer.as_str().as_bytes());
+        add(self.door.as_str().as_bytes());
+        add(self.csr.spki_der());
+        add(self.csr.subject().der());
+        for extension in self.csr.extensions() {
+            add(extension.oid.der_content());
+            add(&extension.value);
+        }
+        for attribute in self.csr.attributes() {
+            add(attribute.oid.der_content());
+            for value in &attribute.values {
+                add(value.der());
+            }
+        }
+        for usage in &self.wishes.usages {
+            add(usage.as_bytes());
+        }
+        fingerprint_sha256(&text)
+    }
+
     fn audit(&self, action: &'static str, at: UnixTime) -> AuditEntry {
         let subject = format!("{}/{}", self.door, self.key);
         AuditEntry::new(at, self.requester.clone(), action, subject)
             .request(&self.id)
-            .certname(self.request().name())
+            .certname(self.name)
             .key(&self.csr.key_fingerprint())
     }
 }
 
 /// What was asked once for a request and is not asked again, and what the audit log has to say of it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Gathered {
     executions: BTreeMap<PathBuf, (Execution, u64)>,
     webhooks: BTreeMap<Arc<Webhook>, (WebhookAnswer, u64)>,
+    /// The inventory record that was looked at, as it was then.
+    machine_version: Option<Revision>,
+    /// The words of deciders that count once, and were used.
+    allows: Vec<RememberedAllow>,
+    /// Deciders that use up their own tokens are asked only when a sender asks, never by ourselves.
+    by_itself: bool,
     /// Entries for the change that puts the decision on record.
     pub(crate) audit: Vec<AuditEntry>,
 }
 
 impl Gathered {
-    /// What is known of a request on record: an executable's word is final for it.
+    /// The same, where nobody has asked: the engine looks by itself whether evidence has appeared.
+    pub(crate) fn by_itself(self) -> Self {
+        Self {
+            by_itself: true,
+            ..self
+        }
+    }
+
+    /// Deciders' words that an approval makes use of: they count once.
+    pub(crate) fn used_allows(&self) -> impl Iterator<Item = Write> + '_ {
+        self.allows.iter().cloned().map(Write::ForgetAllow)
+    }
+
+    /// What is known of a request on record: that an executable declined is final for it. A yes of long ago is not taken
+    /// for one of today.
     pub(crate) fn recorded(evidence: &RecordedEvidence) -> Self {
         let said = evidence.executions.iter();
-        let said = said.filter(|(_, said)| !matches!(said, Execution::Unavailable(_)));
+        let said =
+            said.filter(|(_, said)| matches!(said, Execution::Declined(_) | Execution::Failed(_)));
         Self {
             executions: said
                 .map(|(path, said)| (path.clone(), (said.clone(), 0)))
@@ -110,7 +162,7 @@ enum Answered {
     List(PathBuf, ListFile),
     Execution(PathBuf, Execution),
     Webhook(Arc<Webhook>, WebhookAnswer),
-    Machine(Looked<Option<Machine>>),
+    Machine(Looked<Option<Machine>>, Option<Revision>),
     Window(Looked<Option<BuildWindow>>),
     Ledger(Looked<LedgerFacts>),
 }
@@ -145,7 +197,9 @@ impl Core {
                 match known_before {
                     Some((answered, micros)) => (answered, micros, false),
                     None => {
-                        let answered = self.answer(query, rules, case, asking, now).await;
+                        let answered = self
+                            .answer(query, rules, case, asking, known.by_itself, now)
+                            .await;
                         (answered, micros_since(begun), true)
                     }
                 }
@@ -166,10 +220,10 @@ impl Core {
         rules: &Rules,
         case: Case<'_>,
         asking: Asking,
+        by_itself: bool,
         now: UnixTime,
     ) -> Answered {
-        let request = case.request();
-        let name = request.name();
+        let name = case.name;
         match query {
             Query::Person => Answered::Person(None),
             Query::AutosignFile(path) => {
@@ -189,7 +243,10 @@ impl Core {
             }
             Query::Webhook(webhook) => {
                 let said = match asking {
-                    Asking::InEarnest => self.ask_webhook(rules, &webhook, case, now).await,
+                    Asking::InEarnest => {
+                        self.ask_webhook(rules, &webhook, case, by_itself, now)
+                            .await
+                    }
                     Asking::AsIfTheyAgreed => WebhookAnswer::Allow {
                         reason: String::new(),
                         ttl_seconds: None,
@@ -197,11 +254,16 @@ impl Core {
                 };
                 Answered::Webhook(webhook, said)
             }
-            Query::Machine => {
-                let found = self.store.machine(&inventory_name(name)).await;
-                let found = found.map(|record| record.map(|record| record.machine));
-                Answered::Machine(found.map_err(|fault| unavailable(&fault)))
-            }
+            // A name with a dot at the end is another name: it has no part in what is kept for the one without.
+            Query::Machine if name.ends_with('.') => Answered::Machine(Ok(None), None),
+            Query::Window if name.ends_with('.') => Answered::Window(Ok(None)),
+            Query::Machine => match self.store.machine(&inventory_name(name)).await {
+                Ok(Some(record)) => {
+                    Answered::Machine(Ok(Some(record.machine)), Some(record.version))
+                }
+                Ok(None) => Answered::Machine(Ok(None), None),
+                Err(fault) => Answered::Machine(Err(unavailable(&fault)), None),
+            },
             Query::Window => {
                 let found = self.store.window(&inventory_name(name)).await;
                 Answered::Window(found.map_err(|fault| unavailable(&fault)))
@@ -215,18 +277,17 @@ impl Core {
 
     /// Runs a policy executable. One that does not end in time has declined; one that found no place was not run.
     async fn execute(&self, path: &Path, timeout: Option<u64>, case: Case<'_>) -> Execution {
-        let request = case.request();
-        let name = request.name();
+        let name = case.name;
         // It is the program's only argument, and must not be taken for an option.
         if name.is_empty() || name.starts_with('-') || name.contains(char::is_control) {
-            return Execution::Declined("was not run: such a name is no argument".to_owned());
+            return Execution::Failed("was not run: such a name is no argument".to_owned());
         }
         let begun = Instant::now();
         let pem = case.csr.to_pem();
         let executed = self.evidence.execute(path, timeout, name, pem).await;
         let outcome = match &executed {
             Ok(Execution::Approved) => ExecutionOutcome::Approved,
-            Ok(Execution::Declined(_)) => ExecutionOutcome::Declined,
+            Ok(Execution::Declined(_) | Execution::Failed(_)) => ExecutionOutcome::Declined,
             Ok(Execution::Unavailable(_)) | Err(Busy) => ExecutionOutcome::Busy,
         };
         self.telemetry.executed(outcome, begun.elapsed());
@@ -240,10 +301,11 @@ impl Core {
         rules: &Rules,
         webhook: &Webhook,
         case: Case<'_>,
+        by_itself: bool,
         now: UnixTime,
     ) -> WebhookAnswer {
         let begun = Instant::now();
-        let answer = match self.ask_decider(rules, webhook, case, now).await {
+        let answer = match self.ask_decider(rules, webhook, case, by_itself, now).await {
             Ok(answer) => answer,
             Err(fault) => WebhookAnswer::Unavailable {
                 reason: format!("it was not asked: {}", unavailable(&fault)),
@@ -254,7 +316,7 @@ impl Core {
             WebhookAnswer::Deny { .. } => WebhookOutcome::Denied,
             WebhookAnswer::Pend { .. } => WebhookOutcome::Pending,
             WebhookAnswer::Unavailable { reason } => {
-                warn!(url = webhook.url, request = %case.id, name = ?case.key, reason, "webhook");
+                warn!(url = webhook.address(), request = %case.id, name = ?case.key, reason, "webhook");
                 WebhookOutcome::Failed
             }
         };
@@ -267,19 +329,25 @@ impl Core {
         rules: &Rules,
         webhook: &Webhook,
         case: Case<'_>,
+        by_itself: bool,
         now: UnixTime,
     ) -> Result<WebhookAnswer, StoreFault> {
-        let request = case.request();
-        let name = request.name();
-        let key = case.csr.key_fingerprint();
-        if webhook.mode == WebhookMode::Status
-            && self.store.is_allowed(&webhook.url, name, &key, now).await?
-        {
-            // It has used up its token for this name and key already.
-            return Ok(WebhookAnswer::Allow {
-                reason: "it has allowed this name and key before".to_owned(),
-                ttl_seconds: None,
-            });
+        let name = case.name;
+        if webhook.mode == WebhookMode::Status {
+            let asked = case.fingerprint();
+            let is_allowed = self.store.is_allowed(&webhook.url, name, &asked, now);
+            if is_allowed.await? {
+                // It has used up its token for this very request already.
+                return Ok(WebhookAnswer::Allow {
+                    reason: ALLOWED_BEFORE.to_owned(),
+                    ttl_seconds: None,
+                });
+            }
+            if by_itself {
+                return Ok(WebhookAnswer::Unavailable {
+                    reason: "it is asked again when the request is sent again".to_owned(),
+                });
+            }
         }
         let certificate = match rules.signer(case.signer) {
             Some(signer) => self.store.newest_certificate(&signer.issuer, name).await?,
@@ -359,8 +427,17 @@ impl Core {
                 let entry = webhook_entry(webhook, said, case, now);
                 let uses_up = webhook.mode == WebhookMode::Status;
                 match said {
+                    // Known from memory: nobody was asked, and nothing is longer known for it.
+                    WebhookAnswer::Allow { reason, .. } if uses_up && reason == ALLOWED_BEFORE => {
+                        gathered.allows.push(RememberedAllow {
+                            webhook: webhook.url.clone(),
+                            name: case.name.to_owned(),
+                            asked: case.fingerprint(),
+                            until: now,
+                        });
+                    }
                     WebhookAnswer::Allow { .. } if uses_up => {
-                        self.remember(webhook, case, entry, now).await?;
+                        self.remember(gathered, webhook, case, entry, now).await?;
                     }
                     WebhookAnswer::Allow { .. }
                     | WebhookAnswer::Deny { .. }
@@ -368,10 +445,10 @@ impl Core {
                     | WebhookAnswer::Unavailable { .. } => gathered.audit.push(entry),
                 }
             }
+            Answered::Machine(_, version) => gathered.machine_version = *version,
             Answered::Person(_)
             | Answered::File(..)
             | Answered::List(..)
-            | Answered::Machine(_)
             | Answered::Window(_)
             | Answered::Ledger(_) => {}
         }
@@ -380,6 +457,7 @@ impl Core {
 
     async fn remember(
         &self,
+        gathered: &mut Gathered,
         webhook: &Webhook,
         case: Case<'_>,
         entry: AuditEntry,
@@ -387,10 +465,11 @@ impl Core {
     ) -> Result<(), Broken> {
         let allow = RememberedAllow {
             webhook: webhook.url.clone(),
-            name: case.request().name().to_owned(),
-            key_fingerprint: case.csr.key_fingerprint(),
+            name: case.name.to_owned(),
+            asked: case.fingerprint(),
             until: now.plus_seconds(ALLOW_SECONDS),
         };
+        gathered.allows.push(allow.clone());
         let change = Change {
             preconditions: Vec::new(),
             writes: vec![
@@ -435,22 +514,45 @@ impl Answered {
             Self::List(path, list) => evidence.with_list(path, list, micros),
             Self::Execution(path, said) => evidence.with_execution(path, said, micros),
             Self::Webhook(webhook, said) => evidence.with_webhook(webhook, said, micros),
-            Self::Machine(found) => evidence.with_machine(found, micros),
+            Self::Machine(found, _) => evidence.with_machine(found, micros),
             Self::Window(found) => evidence.with_window(found, micros),
             Self::Ledger(found) => evidence.with_ledger(found, micros),
         }
     }
 }
 
+/// The name that a certificate would have. Of a signer that is not ours, the name that Kubernetes would take.
+pub(crate) fn issued_name<'a>(
+    signer: Option<&Signer>,
+    csr: &'a CheckedCsr,
+    key: &'a str,
+) -> &'a str {
+    match signer {
+        Some(signer) => signer.profile.issued_name(csr, key),
+        None => csr.subject().common_names().last().unwrap_or_default(),
+    }
+}
+
 /// What an approval uses up, to be written with it, and what must still be true then.
-pub(crate) fn used(uses: &[Use], case: Case<'_>, now: UnixTime, change: &mut Change) {
+pub(crate) fn used(
+    uses: &[Use],
+    case: Case<'_>,
+    gathered: &Gathered,
+    now: UnixTime,
+    change: &mut Change,
+) {
     for evidence in uses {
         match evidence {
             Use::Machine { name, once } => {
                 let name = name.clone();
-                change.preconditions.push(match once {
-                    true => Precondition::MachineUnused { name: name.clone() },
-                    false => Precondition::MachineExists { name: name.clone() },
+                if *once {
+                    change
+                        .preconditions
+                        .push(Precondition::MachineUnused { name: name.clone() });
+                }
+                change.preconditions.push(Precondition::MachineAt {
+                    name: name.clone(),
+                    version: gathered.machine_version,
                 });
                 change.writes.push(Write::EnrolMachine {
                     name,
@@ -458,7 +560,7 @@ pub(crate) fn used(uses: &[Use], case: Case<'_>, now: UnixTime, change: &mut Cha
                     at: now,
                 });
             }
-            Use::Window { certname } => {
+            Use::Window { certname, closes } => {
                 change.preconditions.push(Precondition::WindowOpen {
                     certname: certname.clone(),
                     at: now,
@@ -469,6 +571,10 @@ pub(crate) fn used(uses: &[Use], case: Case<'_>, now: UnixTime, change: &mut Cha
                 let detail = "the name alone was trusted: the window wants no token";
                 let entry = case.audit("window.used", now);
                 change.audit.push(entry.detail(detail));
+                if *closes {
+                    let entry = case.audit("window.closed", now);
+                    change.audit.push(entry.detail("it is used up"));
+                }
             }
         }
     }
@@ -479,7 +585,7 @@ pub(crate) fn is_about_evidence(precondition: &Precondition) -> bool {
     matches!(
         precondition,
         Precondition::MachineUnused { .. }
-            | Precondition::MachineExists { .. }
+            | Precondition::MachineAt { .. }
             | Precondition::WindowOpen { .. }
     )
 }
@@ -525,5 +631,6 @@ pub(crate) fn is_stopped(verdict: &Verdict) -> bool {
 
 /// Every round answers something new; a policy of a thousand rules has no more to ask.
 const MAX_ROUNDS: usize = 4096;
+const ALLOWED_BEFORE: &str = "it has allowed this very request before";
 /// How long the word of a decider counts that uses up its own tokens.
 const ALLOW_SECONDS: u64 = 1800;

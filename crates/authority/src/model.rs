@@ -432,8 +432,8 @@ pub struct RememberedAllow {
     pub webhook: String,
     /// The name it allowed.
     pub name: String,
-    /// SHA-256 of the public key that it allowed.
-    pub key_fingerprint: Fingerprint,
+    /// SHA-256 of what was asked for and by which key.
+    pub asked: Fingerprint,
     /// Until when.
     pub until: UnixTime,
 }

@@ -4,16 +4,18 @@
 //! is judged again.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use countersign_pki::{CheckedCsr, Fingerprint};
 use countersign_policy::{Explanation, Step, Verdict};
-use tracing::info;
+use tokio::task::JoinSet;
+use tracing::{info, warn};
 
 use crate::audit::AuditEntry;
 use crate::engine::{Authority, Core};
 use crate::faults::{Broken, SubmitFault};
 use crate::issuance::{Intended, Issued};
-use crate::judgement::{Asking, Case, Gathered, is_about_evidence, used};
+use crate::judgement::{Asking, Case, Gathered, is_about_evidence, issued_name, used};
 use crate::model::{Door, RequestId, RequestRecord, RequestState, Revision};
 use crate::signing::{DraftFor, MAX_TRIES, commit_broken};
 use crate::store::{Change, CommitFault, Past, Precondition, RequestUpdate, Write};
@@ -28,31 +30,63 @@ pub(crate) struct SameRequest {
 }
 
 impl Authority {
-    /// Judges requests again that wait for evidence which may still appear. Answers how many were settled.
+    /// Judges requests again that wait for evidence which may still appear: some of them, and others the next time.
+    /// Answers how many were settled.
     ///
     /// # Errors
     /// If the store fails; what was settled before stays settled.
     pub async fn reconsider_waiting(&self) -> Result<usize, Broken> {
-        let mut settled: usize = 0;
-        let mut after = None;
+        let after = self.core.reconsidered.load(Ordering::Relaxed);
+        let store = &self.core.store;
+        let mut page = store.worth_asking_again(Some(after), AT_A_TIME).await?;
+        if page.len() < AT_A_TIME && after > 0 {
+            // The end: the next ones are those at the beginning again.
+            let rest = AT_A_TIME.saturating_sub(page.len());
+            let first = store.worth_asking_again(None, rest).await?;
+            page.extend(first.into_iter().filter(|(place, _)| *place <= after));
+        }
+        let Some((last, _)) = page.last() else {
+            return Ok(0);
+        };
+        self.core.reconsidered.store(*last, Ordering::Relaxed);
+        let mut waiting = page.into_iter().map(|(_, record)| record);
+        let (mut judging, mut settled) = (JoinSet::new(), 0_usize);
         loop {
-            let page = self.core.store.worth_asking_again(after, PAGE).await?;
-            let Some((place, _)) = page.last() else {
-                return Ok(settled);
-            };
-            after = Some(*place);
-            for (_, record) in page {
+            while judging.len() < TOGETHER
+                && let Some(record) = waiting.next()
+            {
                 let core = Arc::clone(&self.core);
-                let reconsidered = self
-                    .carry_through(async move { core.reconsider(record).await })
-                    .await?;
-                settled = settled.saturating_add(usize::from(reconsidered.is_some()));
+                judging.spawn(async move { core.reconsider_one(record).await });
+            }
+            match judging.join_next().await {
+                None => return Ok(settled),
+                Some(Ok(judged)) => settled = settled.saturating_add(usize::from(judged?)),
+                Some(Err(_)) => return Err(Broken::Defect),
             }
         }
     }
 }
 
 impl Core {
+    /// Whether one that waits is settled by now.
+    async fn reconsider_one(&self, record: RequestRecord) -> Result<bool, Broken> {
+        // Its sender is asking at this moment: that is enough.
+        let Some(_claim) = self.evidence.claim(&record.door, &record.key) else {
+            return Ok(false);
+        };
+        let id = record.id;
+        let gathered = Gathered::recorded(&record.evidence).by_itself();
+        match self.reconsider(record, gathered).await {
+            Ok(settled) => Ok(settled.is_some()),
+            Err(fault @ Broken::Store(_)) => Err(fault),
+            // One that cannot be judged must not keep the others waiting.
+            Err(fault) => {
+                warn!(request = %id, %fault, "cannot be judged again");
+                Ok(false)
+            }
+        }
+    }
+
     /// What to look for if the submission's name turns out to be taken by a request that waits. Puppet's own setting is
     /// asked once per request, as Puppet Server does; a policy of rules is asked again.
     pub(crate) fn may_ask_again(&self, submission: &Submission) -> Option<SameRequest> {
@@ -84,20 +118,26 @@ impl Core {
                     .is_ok_and(|waiting| asks_the_same(&waiting, &same.csr))
         };
         match waiting.filter(is_same) {
-            Some(record) => Ok(self.reconsider(record).await?),
+            Some(record) => {
+                let gathered = Gathered::recorded(&record.evidence);
+                Ok(self.reconsider(record, gathered).await?)
+            }
             None => Ok(None),
         }
     }
 
     /// Judges a request on record again. `None`: it still waits, or somebody else has changed it.
-    async fn reconsider(&self, mut record: RequestRecord) -> Result<Option<Submitted>, Broken> {
+    async fn reconsider(
+        &self,
+        mut record: RequestRecord,
+        mut gathered: Gathered,
+    ) -> Result<Option<Submitted>, Broken> {
         let csr = CheckedCsr::trusted_from_store(&record.csr_der).map_err(|source| {
             Broken::StoredRequest {
                 id: record.id,
                 source,
             }
         })?;
-        let mut gathered = Gathered::recorded(&record.evidence);
         for _ in 0..MAX_TRIES {
             let judged = self.judge_again(&record, &csr, &mut gathered).await?;
             let Judged::Conflict { is_stale } = judged else {
@@ -139,6 +179,7 @@ impl Core {
             requester: &record.requester,
             wishes: &record.wishes,
             created: record.created,
+            name: issued_name(signer.as_deref(), csr, &record.key),
         };
         let reached = self.reach(&rules, case, None, Asking::InEarnest, gathered);
         let reached = reached.await?;
@@ -186,7 +227,10 @@ impl Core {
                     .detail(explanation.to_string()),
             ],
         };
-        used(&uses, case, now, &mut change);
+        used(&uses, case, gathered, now, &mut change);
+        if state == RequestState::Approved {
+            change.writes.extend(gathered.used_allows());
+        }
         change.audit.append(&mut gathered.audit.clone());
         let flight = draft.as_ref().map(|draft| self.in_flight(draft));
         if let Some(draft) = &draft {
@@ -297,5 +341,7 @@ fn same_answers(one: &Explanation, other: &Explanation) -> bool {
             .eq(other.steps.iter().map(essence))
 }
 
-/// A bounded amount of memory at a time.
-const PAGE: usize = 64;
+/// A bounded amount of memory and time for one pass.
+const AT_A_TIME: usize = 256;
+/// A decider that is slow must not keep the others waiting.
+const TOGETHER: usize = 16;

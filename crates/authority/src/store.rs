@@ -117,12 +117,12 @@ pub trait Store: Send + Sync {
     /// The policy of a generation.
     fn policy_version(&self, generation: u64) -> Answer<'_, Option<PolicyVersion>>;
 
-    /// Whether a decider has allowed this name and key, and its word still counts.
+    /// Whether a decider has allowed this very request, and its word still counts.
     fn is_allowed(
         &self,
         webhook: &str,
         name: &str,
-        key_fingerprint: &Fingerprint,
+        asked: &Fingerprint,
         now: UnixTime,
     ) -> Answer<'_, bool>;
 
@@ -206,6 +206,8 @@ pub struct RejectionFilter {
     pub since: Option<UnixTime>,
     /// Continue before this place (that of the last of the page before).
     pub before: Option<u64>,
+    /// Leave out so many of the newest.
+    pub skip: usize,
     /// At most so many.
     pub limit: usize,
 }
@@ -367,7 +369,7 @@ pub enum Precondition {
         /// Which.
         name: String,
     },
-    /// The name has a build window, its time is now, and it is good for another certificate.
+    /// The name has a build window that wants no token, its time is now, and it is good for another certificate.
     WindowOpen {
         /// Whose.
         certname: String,
@@ -464,6 +466,8 @@ pub enum Write {
     PutPolicy(PolicyVersion),
     /// Keeps a decider's word for a while.
     RememberAllow(RememberedAllow),
+    /// Forgets a decider's word: it has led to an approval.
+    ForgetAllow(RememberedAllow),
     /// Forgets deciders' words that no longer count.
     ForgetAllows {
         /// Those that ended before then.

@@ -16,7 +16,7 @@ use crate::engine::{Authority, Core, Rules};
 use crate::evidence::Claim;
 use crate::faults::{Broken, SubmitFault};
 use crate::issuance::{Draft, Intended, Issued};
-use crate::judgement::{Asking, Case, Gathered, is_about_evidence, is_stopped, used};
+use crate::judgement::{Asking, Case, Gathered, is_about_evidence, is_stopped, issued_name, used};
 use crate::model::{Door, RequestId, RequestRecord, RequestState, Revision};
 use crate::profile::ProfileFault;
 use crate::signer::{OnWaiting, Signer};
@@ -48,7 +48,8 @@ pub struct Submission {
 }
 
 impl Submission {
-    fn case(&self, id: RequestId, now: UnixTime) -> Case<'_> {
+    fn case<'a>(&'a self, id: RequestId, now: UnixTime, signer: Option<&Signer>) -> Case<'a> {
+        let name = issued_name(signer, &self.csr, &self.key);
         Case {
             id,
             door: &self.door,
@@ -58,6 +59,7 @@ impl Submission {
             requester: &self.requester,
             wishes: &self.wishes,
             created: now,
+            name,
         }
     }
 }
@@ -165,7 +167,7 @@ impl Core {
                 evidence: judged.evidence.clone(),
                 failure: judged.unsignable.as_ref().map(ToString::to_string),
                 uses: judged.verdict.uses().to_vec(),
-                heard: gathered.audit.clone(),
+                gathered: gathered.clone(),
                 submission,
                 id,
                 state,
@@ -219,7 +221,8 @@ impl Core {
             Some(_) => Asking::AsIfTheyAgreed,
             None => Asking::InEarnest,
         };
-        let case = submission.case(id, now);
+        let signer = rules.signer(&submission.signer);
+        let case = submission.case(id, now, signer.as_deref());
         let decision = submission.decision.clone();
         let reached = self.reach(rules, case, decision, asking, gathered).await?;
         let automatic = matches!(reached.verdict, Verdict::Approve(_));
@@ -505,8 +508,8 @@ struct Stored {
     failure: Option<String>,
     /// What its approval uses up.
     uses: Vec<Use>,
-    /// What the audit log has to say of those who were asked.
-    heard: Vec<AuditEntry>,
+    /// What was asked for it.
+    gathered: Gathered,
     now: UnixTime,
 }
 
@@ -597,8 +600,12 @@ impl Stored {
                 keep: MAX_REJECTIONS_OF_A_NAME,
             });
         }
-        used(&self.uses, s.case(self.id, self.now), self.now, &mut change);
-        change.audit.extend(self.heard.iter().cloned());
+        let case = s.case(self.id, self.now, signer);
+        used(&self.uses, case, &self.gathered, self.now, &mut change);
+        if self.state == RequestState::Approved {
+            change.writes.extend(self.gathered.used_allows());
+        }
+        change.audit.extend(self.gathered.audit.iter().cloned());
         if let Some(old) = replaces.filter(|old| old.state == RequestState::Pending) {
             change.audit.push(
                 AuditEntry::on(old, self.now, s.requester.clone(), "replace")

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use countersign_authority::{Deciders, trusted_file};
-use countersign_policy::{Policy, PolicyFault, PolicyFile, PolicySet};
+use countersign_policy::{Policy, PolicyFault, PolicyFile, PolicySet, WebhookMode};
 use countersign_webhook::Webhooks;
 
 use crate::policy_files::{self, BadLines};
@@ -101,6 +101,13 @@ fn distrusted(file: &PolicyFile) -> Option<PolicyFault> {
         &file.path,
         format!("is not trusted: {why}"),
     ))
+}
+
+/// The addresses of webhooks that are shown complete requests, with whatever secrets they hold.
+pub(crate) fn see_everything(policy: &Policy) -> Vec<String> {
+    let webhooks = policy.webhooks();
+    let all = webhooks.filter(|w| w.include_csr || w.mode == WebhookMode::Status);
+    all.map(|webhook| webhook.address().to_owned()).collect()
 }
 
 /// What changes whenever a policy file is written, replaced, added or removed.

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use countersign_policy::{
     Allowlist, AutosignFile, FileUse, ListFile, NeededFile, PolicyFault, PolicyFile, PolicySet,
+    RuleKind,
 };
+use countersign_webhook::Webhooks;
 use rustix::fs::{Access, access};
 
 /// Reads every policy in files and folders; all that is wrong comes together.
@@ -68,12 +70,34 @@ pub(crate) fn check_needed(set: &PolicySet, lines: BadLines) -> Vec<PolicyFault>
                 purpose,
                 policy,
                 rule,
+                denies: _,
             } = &needed;
             let purpose = purpose.words();
             let what = format!("{what} (the {purpose} of rule {rule} in policy {policy})");
             let fault = PolicyFault::of_file(path, what);
             if !faults.contains(&fault) {
                 faults.push(fault);
+            }
+        }
+    }
+    faults
+}
+
+/// What the server would find wrong with the webhooks of rules.
+pub(crate) fn check_webhooks(set: &PolicySet) -> Vec<PolicyFault> {
+    let mut faults = Vec::new();
+    for (document, rule, place) in set.rules() {
+        for kind in &rule.kinds {
+            let RuleKind::Webhook(webhook) = kind else {
+                continue;
+            };
+            let how = countersign_webhook::Settings::default();
+            if let Err(fault) = Webhooks::load(std::iter::once(&**webhook), &how) {
+                let what = format!("rule {}: {:#}", rule.name, anyhow::Error::new(fault));
+                faults.push(PolicyFault {
+                    place,
+                    ..PolicyFault::of_file(&document.file, what)
+                });
             }
         }
     }
@@ -168,11 +192,9 @@ fn problems(needed: &NeededFile, lines: BadLines) -> Vec<String> {
             return vec!["cannot be read: it is not UTF-8 text".to_owned()];
         };
         let (_, bad) = Allowlist::parse(&text);
-        let bad = if lines == BadLines::Told {
-            bad
-        } else {
-            Vec::new()
-        };
+        // A line that means nothing might have named somebody whom the list shall keep out.
+        let are_told = lines == BadLines::Told || needed.denies;
+        let bad = if are_told { bad } else { Vec::new() };
         return bad.iter().map(ToString::to_string).collect();
     }
     purpose.check_content(&content).into_iter().collect()

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use countersign_authority::{Authority, Signer};
+use countersign_authority::{Authority, Deciders, Signer};
+use countersign_pki::UnixTime;
 use countersign_policy::Policy;
 use countersign_server::access::Access;
 use countersign_server::enrol::PolicyState;
@@ -25,7 +26,7 @@ use crate::data_folder::ServerFile;
 use crate::logging::LogLevel;
 use crate::policies::{BadPolicies, Loaded};
 use crate::settings::Settings;
-use crate::{first_start, logging, serve, signers};
+use crate::{first_start, logging, policies, serve, signers};
 
 /// The parts of a running authority that take new settings.
 pub(crate) struct Live {
@@ -66,6 +67,16 @@ struct Checked {
     later: Vec<String>,
 }
 
+/// A policy that is on record, and not in force yet.
+struct Numbered {
+    policy: Policy,
+    deciders: Arc<dyn Deciders>,
+    /// Whether it is another one than that in force.
+    is_new: bool,
+    loaded: UnixTime,
+    files: Vec<String>,
+}
+
 impl Live {
     /// Reads the configuration again and puts it in force, or says why not.
     pub(crate) async fn reload(&self) {
@@ -88,9 +99,8 @@ impl Live {
             filter,
             later,
         } = checked;
-        let deciders = Arc::clone(&loaded.deciders);
-        let policy = match self.number(loaded).await {
-            Ok(policy) => policy,
+        let numbered = match self.number(loaded).await {
+            Ok(numbered) => numbered,
             Err(error) => {
                 self.metrics.refused();
                 let error = format!("{error:#}");
@@ -105,7 +115,12 @@ impl Live {
         if let Err(error) = self.log.set(filter) {
             warn!(error = format!("{error:#}"), "the log level stays");
         }
-        self.authority.set_rules(policy, signers, deciders);
+        let Numbered {
+            policy, deciders, ..
+        } = &numbered;
+        self.authority
+            .set_rules(policy.clone(), signers, Arc::clone(deciders));
+        self.tell(&numbered);
         self.authority
             .set_executables(serve::executables(&settings, self.files_before));
         self.puppet.set_renewals(serve::renewals(&settings));
@@ -139,14 +154,16 @@ impl Live {
                 return;
             }
         };
-        let before = self.authority.policy().generation;
-        let deciders = Arc::clone(&loaded.deciders);
         match self.number(loaded).await {
-            Ok(policy) if policy.generation == before => {}
-            Ok(policy) => {
-                let generation = policy.generation;
-                self.authority.set_policy_and_deciders(policy, deciders);
-                info!(generation, "another policy is in force");
+            Ok(numbered) => {
+                if numbered.is_new {
+                    let (policy, deciders) = (&numbered.policy, &numbered.deciders);
+                    let generation = policy.generation;
+                    self.authority
+                        .set_policy_and_deciders(policy.clone(), Arc::clone(deciders));
+                    info!(generation, "another policy is in force");
+                }
+                self.tell(&numbered);
             }
             Err(error) => {
                 let error = format!("{error:#}");
@@ -164,24 +181,39 @@ impl Live {
     }
 
     /// The policy with its generation, which is on record when this returns.
-    async fn number(&self, loaded: Loaded) -> Result<Policy> {
+    async fn number(&self, loaded: Loaded) -> Result<Numbered> {
         let Loaded {
             mut policy,
             text,
             files,
-            deciders: _,
+            deciders,
         } = loaded;
+        let before = self.authority.policy().generation;
         let version = self.authority.policy_version(&text).await?;
         policy.generation = version.generation;
-        if version.generation == self.authority.policy().generation {
-            self.policies.settled();
-            self.policy_metrics.settled();
-        } else {
-            let files = serve::shown(&files);
-            self.policies.set(&policy, version.loaded, files);
-            self.policy_metrics.applied(version.generation);
+        let shows_all = policies::see_everything(&policy);
+        if version.generation != before && !shows_all.is_empty() {
+            self.authority
+                .complete_requests_are_shown(&shows_all)
+                .await?;
         }
-        Ok(policy)
+        Ok(Numbered {
+            is_new: version.generation != before,
+            loaded: version.loaded,
+            files: serve::shown(&files),
+            policy,
+            deciders,
+        })
+    }
+
+    /// What administrators are told, now that it is in force.
+    fn tell(&self, told: &Numbered) {
+        self.policies
+            .set(&told.policy, told.loaded, told.files.clone());
+        match told.is_new {
+            true => self.policy_metrics.applied(told.policy.generation),
+            false => self.policy_metrics.settled(),
+        }
     }
 
     /// Says what is wrong with the policy files, once for each change of them.

@@ -38,7 +38,7 @@ use crate::logging::LogLevel;
 use crate::policies::Loaded;
 use crate::reload::{Live, Running};
 use crate::settings::Settings;
-use crate::{audit_keys, logging, output, service_manager, signers, upkeep};
+use crate::{audit_keys, logging, output, policies, service_manager, signers, upkeep};
 
 /// Runs the authority until it is told to stop.
 pub(crate) async fn run(args: ServeArgs, settings: Settings) -> Result<()> {
@@ -115,10 +115,9 @@ impl Service {
         let version = policy_version(&*store, &SystemClock, &loaded.text).await?;
         let mut policy = loaded.policy;
         policy.generation = version.generation;
-        let shows_all = policy.webhooks().filter(|webhook| webhook.include_csr);
-        let shows_all: Vec<String> = shows_all.map(|w| w.address().to_owned()).collect();
-        let policies = PolicyState::default();
-        policies.set(&policy, version.loaded, shown(&loaded.files));
+        let shows_all = policies::see_everything(&policy);
+        let policy_state = PolicyState::default();
+        policy_state.set(&policy, version.loaded, shown(&loaded.files));
         counters.policies.applied(policy.generation);
         let authority = start_authority(&settings, store, policy, counters.engine()).await?;
         authority.set_deciders(loaded.deciders);
@@ -139,7 +138,7 @@ impl Service {
             connections,
             per_source: Some(settings.config.limits.connections_per_source).filter(|n| *n > 0),
             traffic: &counters.traffic,
-            policies: &policies,
+            policies: &policy_state,
         };
         let (door, puppet) = bind_puppet(&settings, place, &puppet_identity).await?;
         let mut addresses = ServerFile {
@@ -191,7 +190,7 @@ impl Service {
             log,
             collection,
             files_before,
-            policies,
+            policies: policy_state,
             metrics: counters.reloads,
             policy_metrics: counters.policies,
             running: Mutex::new(Running {

@@ -29,6 +29,8 @@ const KUBE_APISERVER_CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 /// The administrator's name in certificates, at both doors. It is reserved and in the ledger from the first start, so
 /// that no host of the fleet can get it.
 pub(crate) const ADMIN: &str = "countersign-admin";
+/// Who is in it may do everything at the Kubernetes door: a person alone gives that away.
+const MASTERS: &str = "system:masters";
 /// Names that the server itself cannot have.
 pub(crate) const RESERVED: [&str; 1] = [ADMIN];
 
@@ -129,6 +131,12 @@ pub(crate) fn policy(config: &Config, names: &ServerNames) -> Result<Policy> {
         generation: 1,
         rules,
         reserved_names,
+        reserved_groups: config
+            .access
+            .iter()
+            .filter_map(role_group)
+            .chain([MASTERS.to_owned()])
+            .collect(),
     })
 }
 
@@ -140,6 +148,14 @@ fn role_holder(section: &AccessSection) -> Option<String> {
         (Role::Admin | Role::Sign | Role::Mint, Holder::Below(suffix)) => {
             Some(suffix.as_str().to_owned())
         }
+    }
+}
+
+/// The Kubernetes group that an entry of `access` lets act.
+fn role_group(section: &AccessSection) -> Option<String> {
+    match (section.entry.role, &section.entry.holder) {
+        (Role::Admin | Role::Sign | Role::Mint, Holder::Group(group)) => Some(group.clone()),
+        (Role::Read, _) | (_, Holder::Certname(_) | Holder::Below(_)) => None,
     }
 }
 

@@ -27,6 +27,7 @@ pub(crate) fn start(
 ) {
     tasks.spawn(finish_and_refresh(authority.clone(), stop.clone()));
     tasks.spawn(reconsider(authority.clone(), stop.clone()));
+    tasks.spawn(trim_rejections(authority.clone(), stop.clone()));
     for issuer in authority.issuers() {
         let id = issuer.id().clone();
         tasks.spawn(publish_crl(
@@ -72,6 +73,21 @@ async fn finish_and_refresh(authority: Authority, stop: CancellationToken) {
     }
 }
 
+/// Keeps what rules turn away within bounds.
+async fn trim_rejections(authority: Authority, stop: CancellationToken) {
+    let mut health = Health::new("forget old rejections");
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(TRIM) => {}
+            () = stop.cancelled() => return,
+        }
+        tokio::select! {
+            trimmed = authority.trim_rejections(MAX_REJECTIONS) => health.told(trimmed),
+            () = stop.cancelled() => return,
+        };
+    }
+}
+
 /// Asks the policy again about requests that wait for evidence which may be there by now.
 async fn reconsider(authority: Authority, stop: CancellationToken) {
     let mut health = Health::new("ask the policy again");
@@ -100,10 +116,7 @@ pub(crate) async fn collect(
             rules: of,
         } = rules.borrow_and_update().clone();
         tokio::select! {
-            collected = async {
-                authority.collect(&of).await?;
-                authority.trim_rejections(MAX_REJECTIONS).await
-            } => health.told(collected),
+            collected = authority.collect(&of) => health.told(collected),
             () = stop.cancelled() => return,
         };
         tokio::select! {
@@ -252,7 +265,9 @@ const LOOK_AT_POLICIES: Duration = Duration::from_secs(2);
 /// Often enough for a kubelet that waits; a decider that is down is asked again about every waiting request.
 const RECONSIDER: Duration = Duration::from_secs(15);
 /// Somebody who is turned away again and again must not fill the disk.
-const MAX_REJECTIONS: usize = 100_000;
+const MAX_REJECTIONS: usize = 20_000;
+/// As much as one address may send in a minute is there at most on top.
+const TRIM: Duration = Duration::from_secs(60);
 /// They are renewed a month before their end.
 const DAY: Duration = Duration::from_secs(86_400);
 const AGAIN: Duration = Duration::from_secs(300);

@@ -30,12 +30,14 @@ fn decisions(c: &mut Criterion) {
         let policy = Policy {
             generation: 1,
             rules,
+            reserved_groups: Default::default(),
             reserved_names: ["ca.example.com".to_owned(), "localhost".to_owned()].into(),
         };
         let decided = || {
             let request = Request {
                 csr: &csr,
                 key: "web01.prod.example.com",
+                name: "web01.prod.example.com",
                 door: "puppet",
                 signer: &signer,
                 requester: &requester,

@@ -7,6 +7,7 @@
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowlist {
     patterns: Vec<Pattern>,
+    has_bad_lines: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +67,30 @@ impl Allowlist {
                 }
             }
         }
-        (Self { patterns }, bad)
+        let has_bad_lines = !bad.is_empty();
+        let list = Self {
+            patterns,
+            has_bad_lines,
+        };
+        (list, bad)
+    }
+
+    /// Whether every line of it means something.
+    pub fn is_clean(&self) -> bool {
+        !self.has_bad_lines
+    }
+
+    /// The first pattern that a name matches in whatever way it is written: in any case, with a dot at the end or not,
+    /// and as a wildcard that stands for a name on the list.
+    pub(crate) fn covering(&self, name: &str) -> Option<&str> {
+        let name = name.trim_end_matches('.').to_ascii_lowercase();
+        let mut patterns = self.patterns.iter();
+        let found = patterns.find(|pattern| {
+            pattern.matches(&name, Apex::Excluded)
+                || pattern.text.eq_ignore_ascii_case(&name)
+                || wildcard_covers(&name, &pattern.text)
+        });
+        found.map(|pattern| pattern.text.as_str())
     }
 
     /// The patterns, first to last.
@@ -104,6 +128,16 @@ impl Pattern {
             }
         }
     }
+}
+
+/// Whether a certificate for `wildcard` is good for `name` (RFC 6125 6.4.3: the asterisk is one label).
+pub(crate) fn wildcard_covers(wildcard: &str, name: &str) -> bool {
+    let Some(below) = wildcard.strip_prefix('*').filter(|b| b.starts_with('.')) else {
+        return false;
+    };
+    let name = name.to_ascii_lowercase();
+    name.strip_suffix(below)
+        .is_some_and(|label| !label.is_empty() && !label.contains('.'))
 }
 
 fn kind(line: &str) -> Result<Kind, &'static str> {

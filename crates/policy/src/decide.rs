@@ -4,10 +4,11 @@ use std::borrow::Cow;
 
 use countersign_pki::{AltName, UnixTime};
 
+use crate::allowlist::wildcard_covers;
 use crate::evidence::{Evidence, PersonDecision, PersonVerdict, Query};
 use crate::expression::{Expression, Facts};
 use crate::facts::LedgerFacts;
-use crate::kinds::{Checked, Looking};
+use crate::kinds::{Checked, Looking, short};
 use crate::request::Request;
 use crate::rules::{OnUnavailable, Otherwise, Policy, Rule, RuleEffect};
 use crate::verdict::{
@@ -70,6 +71,7 @@ pub fn decide(
         }
         if finding == Finding::Unavailable && rule.on_unavailable == OnUnavailable::Stop {
             // What cannot be asked might have denied: nobody further down approves in its place.
+            so_far.stopped = true;
             so_far.code = so_far
                 .steps
                 .last()
@@ -146,7 +148,7 @@ fn ask(
         match holds(when, request, evidence, now)? {
             Ok((true, _)) => {}
             Ok((false, saw)) => {
-                let reason = format!("does not apply: {}", when.source());
+                let reason = format!("does not apply: {}", short(when.source()));
                 let checked = Checked {
                     saw,
                     ..Checked::new(Finding::Skipped, "skipped", reason)
@@ -233,7 +235,8 @@ pub(crate) fn holds(
     Ok(match expression.evaluate(&facts) {
         Ok(holds) => Ok((holds, saw)),
         Err(fault) => {
-            let reason = format!("{} cannot be evaluated: {fault}", expression.source());
+            let source = short(expression.source());
+            let reason = format!("{source} cannot be evaluated: {fault}");
             Err(Checked {
                 saw,
                 ..Checked::unavailable("expression_error", reason)
@@ -292,6 +295,12 @@ fn join(text: &mut String, more: &str) {
 }
 
 fn reserved_name<'a>(policy: &'a Policy, request: &Request<'_>) -> Option<&'a str> {
+    let subject = request.csr.subject();
+    let mut groups = subject.organizations();
+    let group = groups.find_map(|group| policy.reserved_groups.get(group));
+    if let Some(group) = group {
+        return Some(group);
+    }
     if policy.reserved_names.is_empty() {
         return None;
     }
@@ -300,8 +309,19 @@ fn reserved_name<'a>(policy: &'a Policy, request: &Request<'_>) -> Option<&'a st
         let ends = name.match_indices('.').filter_map(|(at, _)| name.get(at..));
         listed(name).or_else(|| ends.into_iter().find_map(listed))
     };
-    let is_reserved = |name: &str| reserved(&name.trim_end_matches('.').to_ascii_lowercase());
-    let names = request.csr.subject().common_names().chain([request.key]);
+    // A wildcard is as good as each name that it stands for.
+    let covered = |name: &str| {
+        let mut all = policy.reserved_names.iter().map(String::as_str);
+        match name.starts_with("*.") {
+            true => all.find(|reserved| wildcard_covers(name, reserved)),
+            false => None,
+        }
+    };
+    let is_reserved = |name: &str| {
+        let name = name.trim_end_matches('.').to_ascii_lowercase();
+        reserved(&name).or_else(|| covered(&name))
+    };
+    let names = subject.common_names().chain([request.key]);
     let alt_names = request.csr.alt_names().iter();
     names.into_iter().find_map(is_reserved).or_else(|| {
         alt_names.into_iter().find_map(|name| match name {

@@ -187,8 +187,11 @@ pub struct LedgerRevocation {
 pub enum Execution {
     /// With status 0.
     Approved,
-    /// In any other way, in words: a decline is final for the request.
+    /// With another status, in words: a decline is final for the request.
     Declined(String),
+    /// It could not say: it was not there, not trusted, not started, killed, or not done in time, in words. That is a
+    /// decline, too, but no word against a request.
+    Failed(String),
     /// It was not run, in words: worth another try.
     Unavailable(String),
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use countersign_pki::UnixTime;
+use countersign_pki::{AltName, UnixTime};
 
 use crate::allowlist::{Allowlist, Apex};
 use crate::decide::holds;
@@ -12,7 +12,7 @@ use crate::expression::Expression;
 use crate::facts::{BuildWindow, Execution, ListFile, WebhookAnswer};
 use crate::machine;
 use crate::request::Request;
-use crate::rules::{Executable, ListSource, MachineRule, Rule, RuleKind, Webhook};
+use crate::rules::{Executable, ListSource, MachineRule, Rule, RuleEffect, RuleKind, Webhook};
 use crate::verdict::{Finding, Use};
 
 /// What one kind found.
@@ -97,7 +97,7 @@ impl Looking<'_> {
 
     fn expression(&self, expression: &Expression) -> Found {
         let held = holds(expression, self.request, self.evidence, self.now)?;
-        let source = expression.source();
+        let source = short(expression.source());
         Ok(match held {
             Ok((true, saw)) => Checked {
                 saw,
@@ -129,15 +129,43 @@ impl Looking<'_> {
                 }
             }
         };
+        let checked = match self.rule.effect {
+            RuleEffect::Approve => self.on_list(list, Apex::Excluded),
+            RuleEffect::Deny => self.on_deny_list(list),
+        };
         Ok(Checked {
             micros,
             saw,
-            ..self.on_list(list, Apex::Excluded)
+            ..checked
         })
     }
 
+    /// A list that denies: no name of the request may be on it, however it is written, and a line that means nothing
+    /// might have meant this one.
+    fn on_deny_list(&self, list: &Allowlist) -> Checked {
+        if !list.is_clean() {
+            let reason = "the list has lines that mean nothing".to_owned();
+            return Checked::unavailable("allowlist_unreadable", reason);
+        }
+        let csr = self.request.csr;
+        let common_names = csr.subject().common_names();
+        let mut names = [self.request.name, self.request.key]
+            .into_iter()
+            .chain(common_names)
+            .chain(csr.alt_names().iter().filter_map(|name| match name {
+                AltName::Dns(name) => Some(name.as_str()),
+                AltName::Ip(_) | AltName::Email(_) | AltName::Uri(_) | AltName::Other { .. } => {
+                    None
+                }
+            }));
+        match names.find_map(|name| list.covering(name)) {
+            Some(pattern) => Checked::matching("allowlist", format!("{pattern} is on the list")),
+            None => Checked::absent("not_listed", "not on the list".to_owned()),
+        }
+    }
+
     fn on_list(&self, list: &Allowlist, apex: Apex) -> Checked {
-        match list.matching(self.request.name(), apex) {
+        match list.matching(self.request.name, apex) {
             Some(pattern) => Checked::matching("allowlist", format!("{pattern} is on the list")),
             None => Checked::absent("not_listed", "not on the list".to_owned()),
         }
@@ -183,6 +211,7 @@ impl Looking<'_> {
             Checked {
                 uses: Some(Use::Window {
                     certname: window.certname.clone(),
+                    closes: issuances.saturating_add(1) >= *max_issuances,
                 }),
                 ..Checked::matching("window", "a build window without token is open".to_owned())
             }
@@ -197,7 +226,7 @@ impl Looking<'_> {
         let checked = match &found.value {
             Err(why) => Checked::unavailable("store_unavailable", why.clone()),
             Ok(None) => {
-                let reason = format!("{} is not in the inventory", self.request.name());
+                let reason = format!("{} is not in the inventory", self.request.name);
                 Checked::absent("machine_unknown", reason)
             }
             Ok(Some(known)) => match machine::compare(rule, known, self.request, self.now) {
@@ -232,6 +261,15 @@ impl Looking<'_> {
             Execution::Declined(why) => {
                 Checked::absent("executable_declined", format!("{shown} {why}"))
             }
+            // Who cannot say has not said yes; nor has it cleared anybody whom it might have denied.
+            Execution::Failed(why) => match self.rule.effect {
+                RuleEffect::Approve => {
+                    Checked::absent("executable_declined", format!("{shown} {why}"))
+                }
+                RuleEffect::Deny => {
+                    Checked::unavailable("executable_failed", format!("{shown} {why}"))
+                }
+            },
             Execution::Unavailable(why) => {
                 Checked::unavailable("executable_busy", format!("{shown} {why}"))
             }
@@ -293,7 +331,7 @@ impl Looking<'_> {
             },
             AutosignFile::List(list) => {
                 let checked = self.on_list(list, apex);
-                let reason = match list.matching(self.request.name(), apex) {
+                let reason = match list.matching(self.request.name, apex) {
                     Some(pattern) => format!("{pattern} in {shown}"),
                     None => format!("not on the list {shown}"),
                 };
@@ -332,3 +370,13 @@ impl Looking<'_> {
         })
     }
 }
+
+/// The beginning of an expression: the policy of the decision's generation has the rest.
+pub(crate) fn short(source: &str) -> Cow<'_, str> {
+    match source.char_indices().nth(MAX_SOURCE) {
+        Some((end, _)) => Cow::Owned(format!("{}…", source.get(..end).unwrap_or_default())),
+        None => Cow::Borrowed(source),
+    }
+}
+
+const MAX_SOURCE: usize = 200;

@@ -77,12 +77,13 @@ fn same_id(
     };
     match shown {
         Some(shown) if shown.eq_ignore_ascii_case(recorded) => Ok(()),
+        // What the record says stays there: the sender may get to read this.
         Some(shown) => Err(different(format!(
-            "{extension} is {shown:?}, the record of {} says {recorded:?}",
+            "{extension} is {shown:?}, which the record of {} does not say",
             machine.name
         ))),
         None => Err(different(format!(
-            "the request has no {extension}, the record of {} says {recorded:?}",
+            "the request has no {extension}, and the record of {} has one",
             machine.name
         ))),
     }

@@ -14,6 +14,8 @@ pub struct Request<'a> {
     pub csr: &'a CheckedCsr,
     /// The name under which the door knows the request.
     pub key: &'a str,
+    /// The name that the certificate would have, which is what rules about names look at; empty if it would have none.
+    pub name: &'a str,
     /// The door's name; rules may compare it, nothing here gives it a meaning.
     pub door: &'a str,
     /// The signer that shall issue.
@@ -26,14 +28,6 @@ pub struct Request<'a> {
     pub at: UnixTime,
     /// Whether it asks to renew a certificate that its sender holds.
     pub renewal: bool,
-}
-
-impl Request<'_> {
-    /// The name that is asked for: the common name, else the name at the door.
-    pub fn name(&self) -> &str {
-        let common_name = self.csr.subject().first_common_name();
-        common_name.unwrap_or(self.key)
-    }
 }
 
 /// The authenticated sender of a request or of an administrative call.

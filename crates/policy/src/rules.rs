@@ -18,6 +18,8 @@ pub struct Policy {
     /// The authority's own names and addresses (its servers', its administrators'), names in lower case:
     /// no rule may approve them. One that begins with a dot stands for all names that end so.
     pub reserved_names: BTreeSet<String>,
+    /// Groups whose members may act on the authority: no rule may approve a subject with one of them as its organization.
+    pub reserved_groups: BTreeSet<String>,
 }
 
 impl Policy {

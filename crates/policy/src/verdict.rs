@@ -100,6 +100,8 @@ pub enum Use {
     Window {
         /// Its name.
         certname: String,
+        /// Whether this is the last certificate that it is good for.
+        closes: bool,
     },
 }
 
@@ -121,6 +123,9 @@ pub struct Explanation {
     /// Whether it waits for evidence that may still appear, and is worth asking again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retry: bool,
+    /// Whether a rule whose evidence could not be had ended it: those behind it were not asked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stopped: bool,
     /// The longest lifetime in seconds that was granted, where that is less than the signer's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifetime: Option<u64>,
@@ -142,6 +147,7 @@ impl Explanation {
             generation,
             code: Cow::Borrowed(""),
             retry: false,
+            stopped: false,
             lifetime: None,
             micros: 0,
             steps: Vec::new(),
@@ -172,10 +178,9 @@ impl Explanation {
         text
     }
 
-    /// Whether the last rule that was asked could not get its evidence, and asking again may help.
+    /// Whether evidence that could not be had ended it, and asking again may help.
     pub fn is_stopped(&self) -> bool {
-        let last = self.steps.last().map(|step| step.finding);
-        self.effect == Effect::Pending && self.retry && last == Some(Finding::Unavailable)
+        self.effect == Effect::Pending && self.retry && self.stopped
     }
 }
 

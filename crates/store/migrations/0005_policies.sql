@@ -23,12 +23,13 @@ CREATE TABLE policies (
     text       TEXT    NOT NULL
 ) STRICT;
 
--- What deciders that use up their own tokens have allowed: they are not asked again for the same name and key.
+-- What deciders that use up their own tokens have allowed: they are not asked again for the same request. `asked` is SHA-256 of
+-- what is asked for and by which key.
 CREATE TABLE webhook_allows (
     webhook         TEXT    NOT NULL,
     name            TEXT    NOT NULL,
-    key_fingerprint BLOB    NOT NULL,
+    asked           BLOB    NOT NULL,
     until           INTEGER NOT NULL,
-    PRIMARY KEY (webhook, name, key_fingerprint)
+    PRIMARY KEY (webhook, name, asked)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX webhook_allows_until ON webhook_allows (until);

@@ -71,6 +71,7 @@ pub(crate) fn write(
             Write::TrimRejections { of, keep } => commit.trim_rejections(of.as_ref(), *keep)?,
             Write::PutPolicy(policy) => commit.put_policy(policy)?,
             Write::RememberAllow(allow) => commit.remember_allow(allow)?,
+            Write::ForgetAllow(allow) => commit.forget_allow(allow)?,
             Write::ForgetAllows { before } => commit.forget_allows(*before)?,
             Write::Seal(seal) => commit.seal(seal)?,
         }
@@ -341,10 +342,10 @@ impl Commit<'_> {
                          SELECT number FROM requests INDEXED BY requests_rejected
                          WHERE (state = 'denied' OR state = 'undecided') AND live = 0
                              AND coalesce(json_extract(explanation, '$.by.kind'), '') != 'person'
-                         ORDER BY number DESC LIMIT -1 OFFSET ?1)
+                         ORDER BY number DESC LIMIT ?2 OFFSET ?1)
                      RETURNING id, door, key",
                 )?
-                .query_map(params![keep], identity)?
+                .query_map(params![keep, MAX_TRIMMED], identity)?
                 .collect::<Result<_, _>>()?,
         };
         for (id, door, key) in gone {
@@ -368,14 +369,22 @@ impl Commit<'_> {
 
     fn remember_allow(&self, allow: &RememberedAllow) -> Result<(), Fault> {
         self.execute(
-            "INSERT INTO webhook_allows (webhook, name, key_fingerprint, until) VALUES (?1, ?2, ?3, ?4)
-             ON CONFLICT (webhook, name, key_fingerprint) DO UPDATE SET until = excluded.until",
+            "INSERT INTO webhook_allows (webhook, name, asked, until) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (webhook, name, asked) DO UPDATE SET until = excluded.until",
             params![
                 allow.webhook,
                 allow.name,
-                allow.key_fingerprint.as_bytes(),
+                allow.asked.as_bytes(),
                 allow.until.0
             ],
+        )?;
+        Ok(())
+    }
+
+    fn forget_allow(&self, allow: &RememberedAllow) -> Result<(), Fault> {
+        self.execute(
+            "DELETE FROM webhook_allows WHERE webhook = ?1 AND name = ?2 AND asked = ?3",
+            params![allow.webhook, allow.name, allow.asked.as_bytes()],
         )?;
         Ok(())
     }
@@ -677,6 +686,9 @@ impl Commit<'_> {
         self.connection.prepare_cached(sql)?.execute(values)
     }
 }
+
+/// Others have their turn between two of these.
+const MAX_TRIMMED: i64 = 500;
 
 fn identity(row: &rusqlite::Row<'_>) -> rusqlite::Result<(Vec<u8>, String, String)> {
     Ok((row.get(0)?, row.get(1)?, row.get(2)?))

@@ -93,7 +93,8 @@ pub(crate) fn window_is_open(
     at: UnixTime,
 ) -> Result<bool, Fault> {
     let sql = "SELECT 1 FROM windows
-               WHERE certname = ?1 AND opens_at <= ?2 AND ?2 < closes_at AND issuances < max_issuances";
+               WHERE certname = ?1 AND opens_at <= ?2 AND ?2 < closes_at AND issuances < max_issuances
+                   AND require_token = 0";
     exists(connection, sql, params![inventory_name(certname), at.0])
 }
 

@@ -219,8 +219,9 @@ pub(crate) fn rejections(
     only(" AND created >= ?", since);
     let before = filter.before.map(place_value);
     only(" AND number < ?", before);
-    sql.push_str(" ORDER BY number DESC LIMIT ?");
+    sql.push_str(" ORDER BY number DESC LIMIT ? OFFSET ?");
     values.push(Value::Integer(bound(filter.limit)));
+    values.push(Value::Integer(bound(filter.skip)));
     all(connection, &sql, params_from_iter(values), |row| {
         let (place, request) = row::placed_request(row)?;
         Ok(Rejection { place, request })
@@ -265,12 +266,12 @@ pub(crate) fn is_allowed(
     connection: &Connection,
     webhook: &str,
     name: &str,
-    key_fingerprint: &Fingerprint,
+    asked: &Fingerprint,
     now: UnixTime,
 ) -> Result<bool, Fault> {
     let sql = "SELECT 1 FROM webhook_allows
-               WHERE webhook = ?1 AND name = ?2 AND key_fingerprint = ?3 AND until > ?4";
-    let values = params![webhook, name, key_fingerprint.as_bytes(), now.0];
+               WHERE webhook = ?1 AND name = ?2 AND asked = ?3 AND until > ?4";
+    let values = params![webhook, name, asked.as_bytes(), now.0];
     Ok(one(connection, sql, values, |_| Ok(()))?.is_some())
 }
 

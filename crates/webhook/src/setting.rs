@@ -42,11 +42,6 @@ pub enum SettingFault {
         /// The longest.
         limit: u64,
     },
-    /// Nobody is trusted by default.
-    #[error(
-        "caBundle is missing: name a PEM file with the CA certificates that its server certificate is checked against"
-    )]
-    NoCaBundle,
     /// A file of certificates cannot be read.
     #[error("{setting} {} cannot be read", path.display())]
     Unreadable {

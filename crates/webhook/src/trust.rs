@@ -42,14 +42,14 @@ impl Anchor {
 
 impl Trust {
     pub(crate) fn load(webhook: &Webhook) -> Result<Self, SettingFault> {
-        let bundle = webhook.ca_bundle.as_ref();
-        let bundle = match bundle.ok_or(SettingFault::NoCaBundle)? {
-            CaBundle::File(path) => read_public(path, "caBundle")?,
-            CaBundle::Pem(text) => text.clone().into_bytes(),
+        let anchors = match &webhook.ca_bundle {
+            Some(CaBundle::File(path)) => anchors(&read_public(path, "caBundle")?)?,
+            Some(CaBundle::Pem(text)) => anchors(text.as_bytes())?,
+            None => system_anchors(),
         };
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let trust = Self {
-            anchors: anchors(&bundle)?,
+            anchors,
             identity: identity(webhook, &provider)?,
             provider,
         };
@@ -97,6 +97,23 @@ impl Trust {
         Ok(config)
     }
 }
+
+/// The CAs that this machine trusts. Where it has none, nobody is trusted, and no question is answered.
+fn system_anchors() -> Vec<Anchor> {
+    let mut bundles = SYSTEM_BUNDLES.iter().map(Path::new);
+    let found = bundles.find_map(|path| {
+        let bundle = read_public(path, "the machine's CA bundle").ok()?;
+        anchors(&bundle).ok()
+    });
+    found.unwrap_or_default()
+}
+
+/// Where Debian, Red Hat and Alpine keep them.
+const SYSTEM_BUNDLES: [&str; 3] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/cert.pem",
+];
 
 fn anchors(bundle: &[u8]) -> Result<Vec<Anchor>, SettingFault> {
     let mut anchors = Vec::new();

@@ -134,16 +134,7 @@ impl Profile {
             extensions: &extensions,
         };
         let to_be_signed = template.to_be_signed()?;
-        let name = match self.subject {
-            SubjectRule::KeyAsCommonName => drafting.key.to_owned(),
-            SubjectRule::Rebuilt => drafting
-                .csr
-                .subject()
-                .common_names()
-                .last()
-                .unwrap_or_default()
-                .to_owned(),
-        };
+        let name = self.issued_name(drafting.csr, drafting.key).to_owned();
         lint(&to_be_signed, drafting.issuer, &alt_names)?;
         let intent = Intent {
             issuer: drafting.issuer.id().clone(),
@@ -163,6 +154,14 @@ impl Profile {
             to_be_signed,
             drafting.issuer.algorithm(),
         ))
+    }
+
+    /// The name that a certificate has, in itself and in the ledger.
+    pub(crate) fn issued_name<'a>(&self, csr: &'a CheckedCsr, key: &'a str) -> &'a str {
+        match self.subject {
+            SubjectRule::KeyAsCommonName => key,
+            SubjectRule::Rebuilt => csr.subject().common_names().last().unwrap_or_default(),
+        }
     }
 
     pub(super) fn issued_subject(&self, csr: &CheckedCsr, key: &str) -> Vec<u8> {

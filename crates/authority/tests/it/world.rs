@@ -98,6 +98,7 @@ pub(crate) fn policy(automatic: bool) -> Policy {
     Policy {
         generation: 3,
         rules: automatic.then_some(rule).into_iter().collect(),
+        reserved_groups: Default::default(),
         reserved_names: ["ca.example.com".to_owned()].into(),
     }
 }

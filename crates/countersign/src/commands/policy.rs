@@ -40,7 +40,10 @@ pub(crate) async fn run(command: PolicyCommand) -> Result<u8> {
 fn check(places: &[PathBuf], form: Form) -> Result<u8> {
     let (set, faults) = match policy_files::read(places) {
         Ok(set) => {
-            let faults = policy_files::check_needed(&set, BadLines::Told);
+            let mut faults = policy_files::check_needed(&set, BadLines::Told);
+            if faults.is_empty() {
+                faults.extend(policy_files::check_webhooks(&set));
+            }
             (Some(set), faults)
         }
         Err(faults) => (None, faults),

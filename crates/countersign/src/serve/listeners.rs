@@ -99,7 +99,8 @@ pub(super) async fn bind_kubernetes(
         issuer: issuer.clone(),
     };
     let native = enrol::EnrolDoor::for_users(authority.clone(), issuer.clone())
-        .with_access(place.access.clone());
+        .with_access(place.access.clone())
+        .with_policy(place.policies.clone());
     let router = door
         .router_within(place.limits.clone())
         .merge(enrol::router(native));

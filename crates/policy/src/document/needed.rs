@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::document::PolicySet;
 use crate::document::kind::check_bundle;
-use crate::rules::{CaBundle, ListSource, RuleKind};
+use crate::rules::{CaBundle, ListSource, RuleEffect, RuleKind};
 
 /// A file that a rule refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub struct NeededFile {
     pub policy: String,
     /// The rule.
     pub rule: String,
+    /// Whether the rule denies what matches.
+    pub denies: bool,
 }
 
 /// What a file is for.
@@ -70,6 +72,7 @@ impl PolicySet {
                     purpose,
                     policy: document.name.as_ref().to_owned(),
                     rule: rule.name.clone(),
+                    denies: rule.effect == RuleEffect::Deny,
                 });
             };
             for kind in &rule.kinds {

@@ -17,6 +17,10 @@ pub(super) enum AddressFault {
     UserInfo,
     #[error("the url has a fragment (#), which is never sent: remove it")]
     Fragment,
+    #[error(
+        "the url has a query (?): explanations and the audit log show addresses, so a secret has no place there; use secretFile"
+    )]
+    Query,
 }
 
 /// Whether a webhook may be there.
@@ -28,12 +32,15 @@ pub(super) fn check(url: &str) -> Result<(), AddressFault> {
     if rest.contains('#') {
         return Err(AddressFault::Fragment);
     }
+    if rest.contains('?') {
+        return Err(AddressFault::Query);
+    }
     if !rest.bytes().all(|b| b.is_ascii_graphic())
         || rest.contains(['"', '<', '>', '\\', '^', '`', '{', '|', '}'])
     {
         return Err(AddressFault::Character);
     }
-    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    let authority = rest.split('/').next().unwrap_or_default();
     if authority.contains('@') {
         return Err(AddressFault::UserInfo);
     }
@@ -73,7 +80,8 @@ mod tests {
     fn only_plain_https_addresses_are_taken() {
         for (url, expected) in [
             ("https://cmdb.example.com/validate", Ok(())),
-            ("https://cmdb.example.com:8443/a?b=c%20d", Ok(())),
+            ("https://cmdb.example.com:8443/a/c%20d", Ok(())),
+            ("https://cmdb.example.com/a?key=c", Err(AddressFault::Query)),
             ("HTTPS://192.0.2.1", Ok(())),
             ("https://[2001:db8::1]:8443/", Ok(())),
             ("http://cmdb.example.com/", Err(AddressFault::NotHttps)),

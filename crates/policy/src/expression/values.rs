@@ -54,7 +54,7 @@ impl<'a> Value<'a> {
             Fact::Request | Fact::Requester | Fact::Ledger => Self::Object,
             Fact::Door => Self::text(request.door),
             Fact::Signer => Self::text(request.signer.as_str()),
-            Fact::CommonName => Self::text(csr.subject().first_common_name().unwrap_or_default()),
+            Fact::CommonName => Self::text(request.name),
             Fact::Subject => Self::Text(csr.subject().to_string().into()),
             Fact::Organization => Self::texts(csr.subject().organizations()),
             Fact::OrganizationalUnit => Self::texts(csr.subject().organizational_units()),

@@ -87,6 +87,7 @@ impl Case {
         let asked = &self.request;
         let request = Request {
             key: key(asked.name.as_deref(), &csr),
+            name: csr.subject().common_names().last().unwrap_or_default(),
             csr: &csr,
             door: &asked.door,
             signer: &asked.signer,
@@ -180,7 +181,7 @@ impl Scene {
         material: &Material<'_>,
     ) -> Evidence {
         let now = self.now.unwrap_or(material.now);
-        let name = request.name().trim_end_matches('.').to_lowercase();
+        let name = request.name.trim_end_matches('.').to_lowercase();
         let unread = |path: &Path| format!("{} was not read", path.display());
         match query {
             Query::Person => evidence.with_person(None),

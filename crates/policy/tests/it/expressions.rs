@@ -105,6 +105,7 @@ impl World {
         let request = Request {
             csr: &self.csr,
             key: "web01.example.com",
+            name: self.csr.subject().first_common_name().unwrap_or_default(),
             door: "puppet",
             signer: &self.signer,
             requester: &self.requester,

@@ -435,6 +435,7 @@ fn policy(plans: &[Plan], reserved: bool) -> Policy {
             .enumerate()
             .map(|(i, plan)| plan.rule(i))
             .collect(),
+        reserved_groups: Default::default(),
         reserved_names: reserved.then(|| NAME.to_owned()).into_iter().collect(),
     }
 }
@@ -453,6 +454,7 @@ fn settle(policy: &Policy, world: &World, begun: Evidence) -> Result<Verdict, Te
         let request = Request {
             csr: &CSR,
             key: NAME,
+            name: NAME,
             door: "test",
             signer: &signer("example.com/agents"),
             requester: &Requester::anonymous(None),

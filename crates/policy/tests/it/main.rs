@@ -35,6 +35,7 @@ fn policy(rules: &[(&str, &str)], reserved: &[&str]) -> Policy {
                 Rule::approving(name, vec![signer(signer_name)], RuleKind::Always)
             })
             .collect(),
+        reserved_groups: Default::default(),
         reserved_names: reserved
             .iter()
             .map(|name| (*name).to_owned())
@@ -50,6 +51,7 @@ fn outcome(policy: &Policy, csr: &CheckedCsr, key: &str, evidence: &Evidence) ->
     let request = Request {
         csr,
         key,
+        name: csr.subject().first_common_name().unwrap_or_default(),
         door: "test",
         signer: &signer("example.com/agents"),
         requester: &Requester::anonymous(None),

@@ -125,7 +125,8 @@ pub(super) async fn list(
     Ok(json(StatusCode::OK, &Page::new(items, next.as_ref())))
 }
 
-fn without_secrets(der: &[u8]) -> Option<Vec<u8>> {
+/// A message without its attributes and without extensions that are secrets by their names. Its signature says nothing.
+pub(super) fn without_secrets(der: &[u8]) -> Option<Vec<u8>> {
     let csr = CheckedCsr::trusted_from_store(der).ok()?;
     let is_open = |extension: &&Extension| extension.oid != oid::PP_PRESHARED_KEY;
     let extensions: Vec<Extension> = csr.extensions().iter().filter(is_open).cloned().collect();

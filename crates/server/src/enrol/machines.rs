@@ -257,9 +257,11 @@ pub(super) async fn put(
     State(door): State<EnrolDoor>,
     Path(Named { name }): Path<Named>,
     Administrator(actor): Administrator,
+    Granted(grant): Granted,
     body: Bytes,
 ) -> Result<Response, Refusal> {
     let body: MachineBody = required_body(&body)?;
+    may_have(&grant, &inventory_name(&name), &body)?;
     if !body.name.is_empty() && inventory_name(&body.name) != inventory_name(&name) {
         return Err(Refusal::Invalid {
             what: "name is not that of the path".to_owned(),
@@ -346,10 +348,26 @@ pub(super) async fn import(
     Ok(json(StatusCode::OK, &item))
 }
 
+/// Whoever gives a record addresses lets them stand in a certificate: names that it may mint; numbers, which no suffix
+/// limits, only if it may mint everything.
+fn may_have(grant: &Grant, name: &str, machine: &MachineBody) -> Result<(), Refusal> {
+    grant.demand(Needs::Mint(Names::InPath), Some(name))?;
+    for one in &machine.addresses {
+        match one.kind.is_ip() {
+            true => grant.demand(Needs::Mint(Names::All), None)?,
+            false => {
+                let address = inventory_name(&one.address);
+                grant.demand(Needs::Mint(Names::InPath), Some(&address))?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Whoever adds a record lets its name enrol.
 fn may_mint(grant: &Grant, machine: &MachineBody) -> Result<(), Refusal> {
     let name = inventory_name(&machine.name);
-    Ok(grant.demand(Needs::Mint(Names::InPath), Some(&name))?)
+    may_have(grant, &name, machine)
 }
 
 pub(super) fn put_status(put: Put) -> StatusCode {

@@ -114,6 +114,7 @@ pub(super) async fn list(
         code: listing.reason,
         since: since(listing.since.as_deref())?,
         before: paging.place::<u64>()?,
+        skip: 0,
         // One more tells whether there is another page.
         limit: size.saturating_add(1),
     };

@@ -14,6 +14,7 @@ use serde::Deserialize;
 use tracing::{error, info};
 
 use super::cursor::{DEFAULT_LIMIT, MAX_LIMIT, Page, Paging};
+use super::decisions::without_secrets;
 use super::faults::{Refusal, Refused};
 use super::item::RequestItem;
 use super::number;
@@ -136,6 +137,7 @@ pub(super) const SHOW: Operation = Operation::new("showRequest", Tag::Requests, 
 pub(super) async fn show(
     State(door): State<EnrolDoor>,
     Path(Named { door: at, name }): Path<Named>,
+    Granted(grant): Granted,
 ) -> Result<Response, Refusal> {
     let at = Door::from_text(at);
     let found = door
@@ -143,7 +145,11 @@ pub(super) async fn show(
         .request_at(&at, &name, Past::Include)
         .await?;
     let record = found.ok_or_else(|| no_request(&at, &name))?;
-    let der = record.csr_der.clone();
+    // Attributes may hold secrets, which nobody but an administrator may see.
+    let der = match grant.is_admin() {
+        true => record.csr_der.clone(),
+        false => without_secrets(&record.csr_der).ok_or_else(unreadable)?,
+    };
     let item = door.item(record).await?.ok_or_else(unreadable)?;
     Ok(json(StatusCode::OK, &item.with_csr(&der)))
 }

@@ -114,7 +114,8 @@ static RULES: [Rule; 17] = [
     rule(
         Pattern::Prefix("/puppet-ca/v1/certificate_request"),
         &[Method::GET],
-        Who::Holds(Needs::Read),
+        // Attributes of requests may hold secrets.
+        Who::Holds(Needs::Admin),
     ),
     rule(
         Pattern::Prefix("/puppet-ca/v1/certificate_request"),

@@ -118,6 +118,7 @@ impl World {
         let policy = Policy {
             generation: 1,
             rules: rules.collect(),
+            reserved_groups: Default::default(),
             reserved_names: ["ca.example.com".to_owned(), "countersign-admin".to_owned()].into(),
         };
         let issuer_keys = Arc::new(issuer_keys);

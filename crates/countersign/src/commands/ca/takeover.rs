@@ -197,6 +197,7 @@ impl Adoption {
             policy: Policy {
                 generation: 0,
                 rules: Vec::new(),
+                reserved_groups: Default::default(),
                 reserved_names: signers::RESERVED.map(str::to_owned).into(),
             },
             limits: Limits::STANDARD,

@@ -46,6 +46,7 @@ pub(super) fn run(args: &ExplainArgs) -> Result<u8> {
     let now = SystemClock.now();
     let request = Request {
         key: csr.subject().first_common_name().unwrap_or_default(),
+        name: csr.subject().common_names().last().unwrap_or_default(),
         csr: &csr,
         door: &args.door,
         signer: &args.signer,
@@ -177,7 +178,7 @@ fn object(request: &Request<'_>, explanation: &Explanation, settings: &[&Rule]) 
         .collect();
     json!({
         "request": {
-            "name": request.name(), "door": request.door, "signer": request.signer,
+            "name": request.name, "door": request.door, "signer": request.signer,
             "subject": request.csr.subject().to_string(), "requester": request.requester,
         },
         "explanation": explanation,
@@ -190,7 +191,7 @@ fn text(request: &Request<'_>, explanation: &Explanation, settings: &[&Rule]) ->
     let Request { door, signer, .. } = request;
     facts.add(
         "request",
-        &format!("{} at door {door} for {signer}", request.name()),
+        &format!("{} at door {door} for {signer}", request.name),
     );
     facts.add("requester", &request.requester.to_string());
     let verdict = match explanation.effect {

@@ -120,6 +120,10 @@ impl Replay {
         let request = Request {
             csr: &csr,
             key: &item.name,
+            name: match item.door.as_str() {
+                PUPPET => &item.name,
+                _ => csr.subject().common_names().last().unwrap_or_default(),
+            },
             door: &item.door,
             signer: &item.signer,
             requester: &item.requester,
@@ -400,5 +404,7 @@ impl Report {
 const MAX_ROUNDS: usize = 4096;
 /// The rule by which every renewal is approved.
 const RENEWAL: &str = "renewal";
+/// Where the name at the door is the certificate's.
+const PUPPET: &str = "puppet";
 /// What the authority makes for itself.
 const LOCAL: &str = "local";
