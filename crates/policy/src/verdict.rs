@@ -172,10 +172,14 @@ impl Explanation {
         text
     }
 
-    /// Whether the last rule that was asked could not get its evidence, and asking again may help.
+    /// Whether a rule that could not get its evidence ended the decision, and asking again may help. Where that rule lets
+    /// the next one be asked, it has not.
     pub fn is_stopped(&self) -> bool {
-        let last = self.steps.last().map(|step| step.finding);
-        self.effect == Effect::Pending && self.retry && last == Some(Finding::Unavailable)
+        let last = self.steps.last();
+        let was_last = last.is_some_and(|step| {
+            step.finding == Finding::Unavailable && step.code == self.code && !step.code.is_empty()
+        });
+        self.effect == Effect::Pending && self.retry && was_last
     }
 }
 
