@@ -72,6 +72,8 @@ impl Case<'_> {
 pub(crate) struct Gathered {
     executions: BTreeMap<PathBuf, (Execution, u64)>,
     webhooks: BTreeMap<Arc<Webhook>, (WebhookAnswer, u64)>,
+    /// Deciders that gave no answer that counts and are not asked again if they use up their own tokens, by address.
+    silent: BTreeMap<String, WebhookAnswer>,
     /// Entries for the change that puts the decision on record.
     pub(crate) audit: Vec<AuditEntry>,
 }
@@ -88,6 +90,35 @@ impl Gathered {
             ..Self::default()
         }
     }
+
+    /// The same where nobody has asked again: a decider that uses up its own tokens may have used one up without our
+    /// hearing of it, and is not asked again by ourselves.
+    pub(crate) fn recorded_unasked(evidence: &RecordedEvidence) -> Self {
+        let silent = |said: &WebhookAnswer| matches!(said, WebhookAnswer::Unavailable { .. });
+        let said = evidence.webhooks.iter().filter(|(_, said)| silent(said));
+        Self {
+            silent: said
+                .map(|(url, said)| (url.clone(), said.clone()))
+                .collect(),
+            ..Self::recorded(evidence)
+        }
+    }
+
+    /// Puts what executables have said beside what a decision rests on: it stays said, also where the decision did not
+    /// come to them this time.
+    fn add_executions(&self, evidence: &mut RecordedEvidence) {
+        for (path, (said, _)) in &self.executions {
+            let known = evidence.executions.entry(path.clone());
+            known.or_insert_with(|| said.clone());
+        }
+    }
+}
+
+/// Whether a decider was asked just now, or is on record with its word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    Now,
+    Before,
 }
 
 /// Whether programs and deciders are really asked, or taken to say yes: what only people can sign asks nobody.
@@ -109,7 +140,7 @@ enum Answered {
     File(PathBuf, AutosignFile),
     List(PathBuf, ListFile),
     Execution(PathBuf, Execution),
-    Webhook(Arc<Webhook>, WebhookAnswer),
+    Webhook(Arc<Webhook>, WebhookAnswer, Heard),
     Machine(Looked<Option<Machine>>),
     Window(Looked<Option<BuildWindow>>),
     Ledger(Looked<LedgerFacts>),
@@ -135,7 +166,8 @@ impl Core {
             let queries = match decide(&rules.policy, &case.request(), &evidence, now) {
                 Outcome::Done(mut verdict) => {
                     verdict.took(micros_since(begun));
-                    let evidence = evidence.record();
+                    let mut evidence = evidence.record();
+                    gathered.add_executions(&mut evidence);
                     return Ok(Reached { verdict, evidence });
                 }
                 Outcome::Need(queries) => queries,
@@ -191,14 +223,11 @@ impl Core {
                 Answered::Execution(path, said)
             }
             Query::Webhook(webhook) => {
-                let said = match asking {
+                let (said, heard) = match asking {
                     Asking::InEarnest => self.ask_webhook(rules, &webhook, case, now).await,
-                    Asking::AsIfTheyAgreed => WebhookAnswer::Allow {
-                        reason: String::new(),
-                        ttl_seconds: None,
-                    },
+                    Asking::AsIfTheyAgreed => (allow(""), Heard::Before),
                 };
-                Answered::Webhook(webhook, said)
+                Answered::Webhook(webhook, said, heard)
             }
             Query::Machine => {
                 let found = self.store.machine(&inventory_name(name)).await;
@@ -244,14 +273,19 @@ impl Core {
         webhook: &Webhook,
         case: Case<'_>,
         now: UnixTime,
-    ) -> WebhookAnswer {
+    ) -> (WebhookAnswer, Heard) {
         let begun = Instant::now();
-        let answer = match self.ask_decider(rules, webhook, case, now).await {
-            Ok(answer) => answer,
-            Err(fault) => WebhookAnswer::Unavailable {
-                reason: format!("it was not asked: {}", unavailable(&fault)),
-            },
+        let answer = match self.has_allowed(webhook, case, now).await {
+            Ok(true) => {
+                let reason = "it has allowed this name and key before";
+                return (allow(reason), Heard::Before);
+            }
+            Ok(false) => self.ask_decider(rules, webhook, case, now).await,
+            Err(fault) => Err(fault),
         };
+        let answer = answer.unwrap_or_else(|fault| WebhookAnswer::Unavailable {
+            reason: format!("it was not asked: {}", unavailable(&fault)),
+        });
         let outcome = match &answer {
             WebhookAnswer::Allow { .. } => WebhookOutcome::Allowed,
             WebhookAnswer::Deny { .. } => WebhookOutcome::Denied,
@@ -262,7 +296,22 @@ impl Core {
             }
         };
         self.telemetry.asked(outcome, begun.elapsed());
-        answer
+        (answer, Heard::Now)
+    }
+
+    /// Whether a decider that uses up its own tokens has used one up for this name and key, and said yes.
+    async fn has_allowed(
+        &self,
+        webhook: &Webhook,
+        case: Case<'_>,
+        now: UnixTime,
+    ) -> Result<bool, StoreFault> {
+        if webhook.mode != WebhookMode::Status {
+            return Ok(false);
+        }
+        let (request, key) = (case.request(), case.csr.key_fingerprint());
+        let name = request.name();
+        self.store.is_allowed(&webhook.url, name, &key, now).await
     }
 
     async fn ask_decider(
@@ -274,16 +323,6 @@ impl Core {
     ) -> Result<WebhookAnswer, StoreFault> {
         let request = case.request();
         let name = request.name();
-        let key = case.csr.key_fingerprint();
-        if webhook.mode == WebhookMode::Status
-            && self.store.is_allowed(&webhook.url, name, &key, now).await?
-        {
-            // It has used up its token for this name and key already.
-            return Ok(WebhookAnswer::Allow {
-                reason: "it has allowed this name and key before".to_owned(),
-                ttl_seconds: None,
-            });
-        }
         let certificate = match rules.signer(case.signer) {
             Some(signer) => self.store.newest_certificate(&signer.issuer, name).await?,
             None => None,
@@ -356,11 +395,12 @@ impl Core {
                 let said = (said.clone(), micros);
                 gathered.executions.insert(path.clone(), said);
             }
-            Answered::Webhook(webhook, said) => {
+            Answered::Webhook(webhook, said, heard) => {
                 let known = (said.clone(), micros);
                 gathered.webhooks.insert(Arc::clone(webhook), known);
                 let entry = webhook_entry(webhook, said, case, now);
-                let uses_up = webhook.mode == WebhookMode::Status;
+                // Its word counts from when it was given, however often it is looked up.
+                let uses_up = webhook.mode == WebhookMode::Status && *heard == Heard::Now;
                 match said {
                     WebhookAnswer::Allow { .. } if uses_up => {
                         self.remember(webhook, case, entry, now).await?;
@@ -416,9 +456,16 @@ impl Gathered {
                 Some((answered, *micros))
             }
             Query::Webhook(webhook) => {
-                let (said, micros) = self.webhooks.get(webhook)?;
-                let answered = Answered::Webhook(Arc::clone(webhook), said.clone());
-                Some((answered, *micros))
+                let (said, micros) = match self.webhooks.get(webhook) {
+                    Some((said, micros)) => (said, *micros),
+                    None if webhook.mode == WebhookMode::Status => {
+                        (self.silent.get(&webhook.url)?, 0)
+                    }
+                    None => return None,
+                };
+                let webhook = Arc::clone(webhook);
+                let answered = Answered::Webhook(webhook, said.clone(), Heard::Before);
+                Some((answered, micros))
             }
             Query::Person
             | Query::AutosignFile(_)
@@ -437,7 +484,7 @@ impl Answered {
             Self::File(path, file) => evidence.with_file(path, file, micros),
             Self::List(path, list) => evidence.with_list(path, list, micros),
             Self::Execution(path, said) => evidence.with_execution(path, said, micros),
-            Self::Webhook(webhook, said) => evidence.with_webhook(webhook, said, micros),
+            Self::Webhook(webhook, said, _) => evidence.with_webhook(webhook, said, micros),
             Self::Machine(found) => evidence.with_machine(found, micros),
             Self::Window(found) => evidence.with_window(found, micros),
             Self::Ledger(found) => evidence.with_ledger(found, micros),
@@ -485,6 +532,13 @@ pub(crate) fn is_about_evidence(precondition: &Precondition) -> bool {
             | Precondition::MachineExists { .. }
             | Precondition::WindowOpen { .. }
     )
+}
+
+fn allow(reason: &str) -> WebhookAnswer {
+    WebhookAnswer::Allow {
+        reason: reason.to_owned(),
+        ttl_seconds: None,
+    }
 }
 
 fn webhook_entry(

@@ -17,7 +17,7 @@ use crate::judgement::{Asking, Case, Gathered, is_about_evidence, used};
 use crate::model::{Door, RequestId, RequestRecord, RequestState, Revision};
 use crate::signing::{DraftFor, MAX_TRIES, commit_broken};
 use crate::store::{Change, CommitFault, Past, Precondition, RequestUpdate, Write};
-use crate::submission::{Submission, Submitted};
+use crate::submission::{Submission, Submitted, trimmed};
 use crate::telemetry::{DecisionOutcome, settled_by};
 
 /// What has to be the same for a request to be the one that waits.
@@ -44,7 +44,7 @@ impl Authority {
             for (_, record) in page {
                 let core = Arc::clone(&self.core);
                 let reconsidered = self
-                    .carry_through(async move { core.reconsider(record).await })
+                    .carry_through(async move { core.look_again(&record).await })
                     .await?;
                 settled = settled.saturating_add(usize::from(reconsidered.is_some()));
             }
@@ -84,20 +84,43 @@ impl Core {
                     .is_ok_and(|waiting| asks_the_same(&waiting, &same.csr))
         };
         match waiting.filter(is_same) {
-            Some(record) => Ok(self.reconsider(record).await?),
+            Some(record) => {
+                let gathered = Gathered::recorded(&record.evidence);
+                Ok(self.reconsider(record, gathered).await?)
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Judges a request again that nobody asks about. `None`: it still waits, or somebody else is at it.
+    async fn look_again(&self, waiting: &RequestRecord) -> Result<Option<Submitted>, Broken> {
+        let Some(_claim) = self.evidence.claim(&waiting.door, &waiting.key) else {
+            return Ok(None);
+        };
+        // As it is now: what was asked since is not asked again.
+        let current = self.store.request(waiting.id).await?;
+        let waits = |record: &RequestRecord| record.state == RequestState::Pending;
+        match current.filter(waits) {
+            Some(record) => {
+                let gathered = Gathered::recorded_unasked(&record.evidence);
+                self.reconsider(record, gathered).await
+            }
             None => Ok(None),
         }
     }
 
     /// Judges a request on record again. `None`: it still waits, or somebody else has changed it.
-    async fn reconsider(&self, mut record: RequestRecord) -> Result<Option<Submitted>, Broken> {
+    async fn reconsider(
+        &self,
+        mut record: RequestRecord,
+        mut gathered: Gathered,
+    ) -> Result<Option<Submitted>, Broken> {
         let csr = CheckedCsr::trusted_from_store(&record.csr_der).map_err(|source| {
             Broken::StoredRequest {
                 id: record.id,
                 source,
             }
         })?;
-        let mut gathered = Gathered::recorded(&record.evidence);
         for _ in 0..MAX_TRIES {
             let judged = self.judge_again(&record, &csr, &mut gathered).await?;
             let Judged::Conflict { is_stale } = judged else {
@@ -147,7 +170,10 @@ impl Core {
         let (state, action) = match &reached.verdict {
             Verdict::Approve(_) => (RequestState::Approved, "approve"),
             Verdict::Deny(_) => (RequestState::Denied, "deny"),
-            Verdict::Pending(_) if same_answers(&explanation, &record.explanation) => {
+            Verdict::Pending(_)
+                if same_answers(&explanation, &record.explanation)
+                    && reached.evidence.executions == record.evidence.executions =>
+            {
                 return Ok(Judged::Waits);
             }
             Verdict::Pending(_) => (RequestState::Pending, "reconsider"),
@@ -186,7 +212,10 @@ impl Core {
                     .detail(explanation.to_string()),
             ],
         };
-        used(&uses, case, now, &mut change);
+        used(&uses, case, explanation.at, &mut change);
+        if state == RequestState::Denied && !record.retained {
+            change.writes.push(trimmed(&record.door, &record.key));
+        }
         change.audit.append(&mut gathered.audit.clone());
         let flight = draft.as_ref().map(|draft| self.in_flight(draft));
         if let Some(draft) = &draft {

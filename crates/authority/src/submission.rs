@@ -592,12 +592,11 @@ impl Stored {
                 .map(|draft| Write::Intend(draft.intent().clone())),
         );
         if self.is_rejected() && !s.retained {
-            change.writes.push(Write::TrimRejections {
-                of: Some((s.door.clone(), s.key.clone())),
-                keep: MAX_REJECTIONS_OF_A_NAME,
-            });
+            change.writes.push(trimmed(&s.door, &s.key));
         }
-        used(&self.uses, s.case(self.id, self.now), self.now, &mut change);
+        // As of when the rules looked: a window may have opened since the request arrived.
+        let (case, decided) = (s.case(self.id, self.now), self.explanation.at);
+        used(&self.uses, case, decided, &mut change);
         change.audit.extend(self.heard.iter().cloned());
         if let Some(old) = replaces.filter(|old| old.state == RequestState::Pending) {
             change.audit.push(
@@ -616,6 +615,14 @@ impl Stored {
                 .detail(self.explanation.to_string()),
         );
         change
+    }
+}
+
+/// Keeps what rules turn away under one name bounded.
+pub(crate) fn trimmed(door: &Door, key: &str) -> Write {
+    Write::TrimRejections {
+        of: Some((door.clone(), key.to_owned())),
+        keep: MAX_REJECTIONS_OF_A_NAME,
     }
 }
 
