@@ -20,6 +20,7 @@ mod issuers;
 mod kill_points;
 mod kill_points_of_evidence;
 mod once;
+mod policies;
 mod reconsideration;
 mod recovery;
 mod renewal;

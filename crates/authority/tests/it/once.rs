@@ -1,11 +1,13 @@
 //! Evidence that is good for so many certificates gives no more, whoever asks at the same time, by whatever key and door.
 
-use countersign_authority::{RequestState, Submission};
-use futures_util::future::join_all;
-
+use countersign_authority::store::Past;
+use countersign_authority::{Authority, RequestState, Submission};
 use countersign_policy::Machine;
+use futures_util::future::{BoxFuture, join_all};
 
-use crate::site::{Site, agent, new_key, object, start};
+use crate::rules::is_requested;
+use crate::site::{DECIDER, KEEPING, Site, agent, allow, new_key, object, start};
+use crate::world::act;
 
 const CALLERS: usize = 32;
 
@@ -113,4 +115,68 @@ async fn one_key_that_asks_many_times_has_one_certificate() {
     let outcomes = at_once(&site, asked.collect()).await;
     assert_eq!(issued(&outcomes), [waits.id.to_string()]);
     assert_eq!(site.certificates("web01").await, 1);
+}
+
+/// What was there when the rule looked and is gone when the approval is written approves nothing; who was asked meanwhile
+/// is not asked again.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_withdrawn_meanwhile_approves_nothing() {
+    type Withdrawal = fn(Authority) -> BoxFuture<'static, ()>;
+    let decider = format!("webhook: {{url: '{DECIDER}'}}");
+    let remove: Withdrawal = |authority| {
+        Box::pin(async move {
+            let admin = act("").actor;
+            authority.remove_machine("web01", &admin).await.unwrap();
+        })
+    };
+    let close: Withdrawal = |authority| {
+        Box::pin(async move {
+            let admin = act("").actor;
+            authority.close_window("web01", &admin).await.unwrap();
+        })
+    };
+    let use_up: Withdrawal = |authority| {
+        Box::pin(async move {
+            let other = object("other", "web01", &new_key());
+            let state = authority.submit(other).await.unwrap().state;
+            assert_eq!(state, RequestState::Issued);
+        })
+    };
+    for (kind, withdraw, code, certificates) in [
+        ("machine: {}", remove, "machine_unknown", 0),
+        ("machine: {once: true}", remove, "machine_unknown", 0),
+        ("machine: {once: true}", use_up, "machine_enrolled", 1),
+        ("window: {}", close, "window_closed", 0),
+        ("window: {}", use_up, "window_closed", 1),
+    ] {
+        for waits_first in [false, true] {
+            let rules = format!("- {{name: a, approve: {{{kind}, {decider}}}}}");
+            let site = Site::new(&rules).await;
+            site.add_machine(Machine::named("web01", start())).await;
+            site.open_window("web01", 1).await;
+            let key = new_key();
+            if waits_first {
+                let waits = site.ask(object("object", "web01", &key)).await;
+                assert_eq!(waits.state, RequestState::Pending, "{kind}");
+            }
+            site.deciders.say(allow(None));
+            let authority = site.authority().clone();
+            site.deciders.meanwhile(move || withdraw(authority));
+            let asked = object("object", "web01", &key);
+            if waits_first {
+                let fault = site.refused(asked).await;
+                assert!(is_requested(&fault), "{kind}: {fault:?}");
+            } else {
+                site.ask(asked).await;
+            }
+            let door = KEEPING;
+            let record = site.authority().request_at(&door, "object", Past::Ignore);
+            let record = record.await.unwrap().unwrap();
+            assert_eq!(record.state, RequestState::Pending, "{kind}");
+            assert_eq!(record.explanation.steps[0].code, code, "{kind}");
+            assert_eq!(site.certificates("web01").await, certificates, "{kind}");
+            let asked = 1 + usize::from(waits_first) + certificates;
+            assert_eq!(site.deciders.asked().len(), asked, "{kind}");
+        }
+    }
 }

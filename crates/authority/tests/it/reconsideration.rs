@@ -1,7 +1,9 @@
 //! Requests that wait and are judged again, and what is turned away and comes back.
 
 use countersign_authority::store::{Past, RequestFilter};
-use countersign_authority::{Authority, Duplicate, RequestState, SubmitFault};
+use countersign_authority::{
+    Authority, Duplicate, OnWaiting, Profile, RequestState, Signer, SubmitFault,
+};
 use countersign_pki::{CheckedCsr, CsrLimits, oid};
 use countersign_policy::{Deciding, Machine, Rule, RuleKind};
 use countersign_testkit::csr::CsrBuilder;
@@ -11,7 +13,7 @@ use crate::rules::is_requested;
 use crate::site::{
     DECIDER, KEEPING, Site, agent, allow, deny, new_key, object, pend, silence, start, webhook_rule,
 };
-use crate::world::{self, DOOR, act, agent_signer, submission, with_csr};
+use crate::world::{self, DOOR, act, agent_signer, issuer_id, submission, with_csr};
 
 const KNOWN: &str = "- {name: known, approve: {machine: {}}}";
 const NOBODY: &str = "- {name: nobody, deny: {always: {}}}";
@@ -340,6 +342,55 @@ async fn a_window_that_opens_meanwhile_counts() {
     );
     assert_eq!(record.explanation.code, "window");
     assert_eq!(site.issuances("web02").await, 1);
+}
+
+/// While a request is being judged, nobody else judges it: its decider is asked once at a time.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_being_judged_is_left_alone() {
+    let site = Site::new(&webhook_rule("")).await;
+    let key = new_key();
+    let waits = site.ask(object("object", "web01", &key)).await;
+    let authority = site.authority().clone();
+    site.deciders.say(allow(None));
+    site.deciders.meanwhile(move || {
+        Box::pin(async move {
+            assert_eq!(authority.reconsider_waiting().await.unwrap(), 0);
+        })
+    });
+    let again = site.ask(object("object", "web01", &key)).await;
+    assert_eq!((again.id, again.state), (waits.id, RequestState::Issued));
+    assert_eq!(site.deciders.asked().len(), 2);
+    assert_eq!(site.certificates("web01").await, 1);
+}
+
+/// Where a signer lets a new request replace one that waits, one that is turned away replaces nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_turned_away_takes_nobodys_place() {
+    let site = Site::new(&webhook_rule("")).await;
+    let agents = Signer {
+        name: agent_signer(),
+        profile: Profile::puppet_agent(world::settings()),
+        issuer: issuer_id(),
+        one_certificate_per_name: false,
+        on_waiting: OnWaiting::Replace,
+    };
+    site.authority().set_signers(vec![agents]);
+    site.deciders.say(pend());
+    let waits = site.ask(agent("web01", &new_key())).await;
+    for answer in [deny(), silence()] {
+        site.deciders.say(answer.clone());
+        let fault = site.refused(agent("web01", &new_key())).await;
+        assert!(is_requested(&fault), "{answer:?}: {fault:?}");
+        let left = site.record(waits.id).await;
+        assert_eq!(left.version, waits.version, "{answer:?}");
+        assert!(left.live, "{answer:?}");
+    }
+    assert!(site.rejections().await.is_empty());
+    site.deciders.say(pend());
+    let next = site.ask(agent("web01", &new_key())).await;
+    assert_eq!(next.state, RequestState::Pending);
+    let gone = site.authority().request(waits.id).await.unwrap();
+    assert!(gone.is_none(), "one that waits may take it");
 }
 
 /// Many wait: each is looked at, page by page, and all are settled.
