@@ -103,36 +103,26 @@ impl Case<'_> {
 pub(crate) struct Gathered {
     executions: BTreeMap<PathBuf, (Execution, u64)>,
     webhooks: BTreeMap<Arc<Webhook>, (WebhookAnswer, u64)>,
+    /// Deciders that gave no answer that counts and are not asked again if they use up their own tokens, by address.
+    silent: BTreeMap<String, WebhookAnswer>,
     /// The inventory record that was looked at, as it was then.
     machine_version: Option<Revision>,
     /// The words of deciders that count once, and were used.
     allows: Vec<RememberedAllow>,
-    /// Deciders that use up their own tokens are asked only when a sender asks, never by ourselves.
-    by_itself: bool,
     /// Entries for the change that puts the decision on record.
     pub(crate) audit: Vec<AuditEntry>,
 }
 
 impl Gathered {
-    /// The same, where nobody has asked: the engine looks by itself whether evidence has appeared.
-    pub(crate) fn by_itself(self) -> Self {
-        Self {
-            by_itself: true,
-            ..self
-        }
-    }
-
     /// Deciders' words that an approval makes use of: they count once.
     pub(crate) fn used_allows(&self) -> impl Iterator<Item = Write> + '_ {
         self.allows.iter().cloned().map(Write::ForgetAllow)
     }
 
-    /// What is known of a request on record: that an executable declined is final for it. A yes of long ago is not taken
-    /// for one of today.
+    /// What is known of a request on record: an executable's word is final for it.
     pub(crate) fn recorded(evidence: &RecordedEvidence) -> Self {
         let said = evidence.executions.iter();
-        let said =
-            said.filter(|(_, said)| matches!(said, Execution::Declined(_) | Execution::Failed(_)));
+        let said = said.filter(|(_, said)| !matches!(said, Execution::Unavailable(_)));
         Self {
             executions: said
                 .map(|(path, said)| (path.clone(), (said.clone(), 0)))
@@ -140,6 +130,35 @@ impl Gathered {
             ..Self::default()
         }
     }
+
+    /// The same where nobody has asked again: a decider that uses up its own tokens may have used one up without our
+    /// hearing of it, and is not asked again by ourselves.
+    pub(crate) fn recorded_unasked(evidence: &RecordedEvidence) -> Self {
+        let silent = |said: &WebhookAnswer| matches!(said, WebhookAnswer::Unavailable { .. });
+        let said = evidence.webhooks.iter().filter(|(_, said)| silent(said));
+        Self {
+            silent: said
+                .map(|(url, said)| (url.clone(), said.clone()))
+                .collect(),
+            ..Self::recorded(evidence)
+        }
+    }
+
+    /// Puts what executables have said beside what a decision rests on: it stays said, also where the decision did not
+    /// come to them this time.
+    fn add_executions(&self, evidence: &mut RecordedEvidence) {
+        for (path, (said, _)) in &self.executions {
+            let known = evidence.executions.entry(path.clone());
+            known.or_insert_with(|| said.clone());
+        }
+    }
+}
+
+/// Whether a decider was asked just now, or is on record with its word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    Now,
+    Before,
 }
 
 /// Whether programs and deciders are really asked, or taken to say yes: what only people can sign asks nobody.
@@ -161,7 +180,7 @@ enum Answered {
     File(PathBuf, AutosignFile),
     List(PathBuf, ListFile),
     Execution(PathBuf, Execution),
-    Webhook(Arc<Webhook>, WebhookAnswer),
+    Webhook(Arc<Webhook>, WebhookAnswer, Heard),
     Machine(Looked<Option<Machine>>, Option<Revision>),
     Window(Looked<Option<BuildWindow>>),
     Ledger(Looked<LedgerFacts>),
@@ -185,7 +204,8 @@ impl Core {
             let queries = match decide(&rules.policy, &case.request(), &evidence, now) {
                 Outcome::Done(mut verdict) => {
                     verdict.took(micros_since(begun));
-                    let evidence = evidence.record();
+                    let mut evidence = evidence.record();
+                    gathered.add_executions(&mut evidence);
                     return Ok(Reached { verdict, evidence });
                 }
                 Outcome::Need(queries) => queries,
@@ -197,9 +217,7 @@ impl Core {
                 match known_before {
                     Some((answered, micros)) => (answered, micros, false),
                     None => {
-                        let answered = self
-                            .answer(query, rules, case, asking, known.by_itself, now)
-                            .await;
+                        let answered = self.answer(query, rules, case, asking, now).await;
                         (answered, micros_since(begun), true)
                     }
                 }
@@ -220,7 +238,6 @@ impl Core {
         rules: &Rules,
         case: Case<'_>,
         asking: Asking,
-        by_itself: bool,
         now: UnixTime,
     ) -> Answered {
         let name = case.name;
@@ -242,17 +259,11 @@ impl Core {
                 Answered::Execution(path, said)
             }
             Query::Webhook(webhook) => {
-                let said = match asking {
-                    Asking::InEarnest => {
-                        self.ask_webhook(rules, &webhook, case, by_itself, now)
-                            .await
-                    }
-                    Asking::AsIfTheyAgreed => WebhookAnswer::Allow {
-                        reason: String::new(),
-                        ttl_seconds: None,
-                    },
+                let (said, heard) = match asking {
+                    Asking::InEarnest => self.ask_webhook(rules, &webhook, case, now).await,
+                    Asking::AsIfTheyAgreed => (allow(""), Heard::Before),
                 };
-                Answered::Webhook(webhook, said)
+                Answered::Webhook(webhook, said, heard)
             }
             // A name with a dot at the end is another name: it has no part in what is kept for the one without.
             Query::Machine if name.ends_with('.') => Answered::Machine(Ok(None), None),
@@ -301,16 +312,20 @@ impl Core {
         rules: &Rules,
         webhook: &Webhook,
         case: Case<'_>,
-        by_itself: bool,
         now: UnixTime,
-    ) -> WebhookAnswer {
+    ) -> (WebhookAnswer, Heard) {
         let begun = Instant::now();
-        let answer = match self.ask_decider(rules, webhook, case, by_itself, now).await {
-            Ok(answer) => answer,
-            Err(fault) => WebhookAnswer::Unavailable {
-                reason: format!("it was not asked: {}", unavailable(&fault)),
-            },
+        let answer = match self.has_allowed(webhook, case, now).await {
+            Ok(true) => {
+                let reason = "it has allowed this very request before";
+                return (allow(reason), Heard::Before);
+            }
+            Ok(false) => self.ask_decider(rules, webhook, case, now).await,
+            Err(fault) => Err(fault),
         };
+        let answer = answer.unwrap_or_else(|fault| WebhookAnswer::Unavailable {
+            reason: format!("it was not asked: {}", unavailable(&fault)),
+        });
         let outcome = match &answer {
             WebhookAnswer::Allow { .. } => WebhookOutcome::Allowed,
             WebhookAnswer::Deny { .. } => WebhookOutcome::Denied,
@@ -321,7 +336,22 @@ impl Core {
             }
         };
         self.telemetry.asked(outcome, begun.elapsed());
-        answer
+        (answer, Heard::Now)
+    }
+
+    /// Whether a decider that uses up its own tokens has used one up for this very request, and said yes.
+    async fn has_allowed(
+        &self,
+        webhook: &Webhook,
+        case: Case<'_>,
+        now: UnixTime,
+    ) -> Result<bool, StoreFault> {
+        if webhook.mode != WebhookMode::Status {
+            return Ok(false);
+        }
+        let asked = case.fingerprint();
+        let allowed = self.store.is_allowed(&webhook.url, case.name, &asked, now);
+        allowed.await
     }
 
     async fn ask_decider(
@@ -329,26 +359,9 @@ impl Core {
         rules: &Rules,
         webhook: &Webhook,
         case: Case<'_>,
-        by_itself: bool,
         now: UnixTime,
     ) -> Result<WebhookAnswer, StoreFault> {
         let name = case.name;
-        if webhook.mode == WebhookMode::Status {
-            let asked = case.fingerprint();
-            let is_allowed = self.store.is_allowed(&webhook.url, name, &asked, now);
-            if is_allowed.await? {
-                // It has used up its token for this very request already.
-                return Ok(WebhookAnswer::Allow {
-                    reason: ALLOWED_BEFORE.to_owned(),
-                    ttl_seconds: None,
-                });
-            }
-            if by_itself {
-                return Ok(WebhookAnswer::Unavailable {
-                    reason: "it is asked again when the request is sent again".to_owned(),
-                });
-            }
-        }
         let certificate = match rules.signer(case.signer) {
             Some(signer) => self.store.newest_certificate(&signer.issuer, name).await?,
             None => None,
@@ -421,14 +434,16 @@ impl Core {
                 let said = (said.clone(), micros);
                 gathered.executions.insert(path.clone(), said);
             }
-            Answered::Webhook(webhook, said) => {
+            Answered::Webhook(webhook, said, heard) => {
                 let known = (said.clone(), micros);
                 gathered.webhooks.insert(Arc::clone(webhook), known);
                 let entry = webhook_entry(webhook, said, case, now);
-                let uses_up = webhook.mode == WebhookMode::Status;
+                // Its word counts from when it was given, however often it is looked up.
+                let is_status = webhook.mode == WebhookMode::Status;
+                let uses_up = is_status && *heard == Heard::Now;
                 match said {
                     // Known from memory: nobody was asked, and nothing is longer known for it.
-                    WebhookAnswer::Allow { reason, .. } if uses_up && reason == ALLOWED_BEFORE => {
+                    WebhookAnswer::Allow { .. } if is_status && !uses_up => {
                         gathered.allows.push(RememberedAllow {
                             webhook: webhook.url.clone(),
                             name: case.name.to_owned(),
@@ -492,9 +507,16 @@ impl Gathered {
                 Some((answered, *micros))
             }
             Query::Webhook(webhook) => {
-                let (said, micros) = self.webhooks.get(webhook)?;
-                let answered = Answered::Webhook(Arc::clone(webhook), said.clone());
-                Some((answered, *micros))
+                let (said, micros) = match self.webhooks.get(webhook) {
+                    Some((said, micros)) => (said, *micros),
+                    None if webhook.mode == WebhookMode::Status => {
+                        (self.silent.get(&webhook.url)?, 0)
+                    }
+                    None => return None,
+                };
+                let webhook = Arc::clone(webhook);
+                let answered = Answered::Webhook(webhook, said.clone(), Heard::Before);
+                Some((answered, micros))
             }
             Query::Person
             | Query::AutosignFile(_)
@@ -513,7 +535,7 @@ impl Answered {
             Self::File(path, file) => evidence.with_file(path, file, micros),
             Self::List(path, list) => evidence.with_list(path, list, micros),
             Self::Execution(path, said) => evidence.with_execution(path, said, micros),
-            Self::Webhook(webhook, said) => evidence.with_webhook(webhook, said, micros),
+            Self::Webhook(webhook, said, _) => evidence.with_webhook(webhook, said, micros),
             Self::Machine(found, _) => evidence.with_machine(found, micros),
             Self::Window(found) => evidence.with_window(found, micros),
             Self::Ledger(found) => evidence.with_ledger(found, micros),
@@ -590,6 +612,13 @@ pub(crate) fn is_about_evidence(precondition: &Precondition) -> bool {
     )
 }
 
+fn allow(reason: &str) -> WebhookAnswer {
+    WebhookAnswer::Allow {
+        reason: reason.to_owned(),
+        ttl_seconds: None,
+    }
+}
+
 fn webhook_entry(
     webhook: &Webhook,
     said: &WebhookAnswer,
@@ -631,6 +660,5 @@ pub(crate) fn is_stopped(verdict: &Verdict) -> bool {
 
 /// Every round answers something new; a policy of a thousand rules has no more to ask.
 const MAX_ROUNDS: usize = 4096;
-const ALLOWED_BEFORE: &str = "it has allowed this very request before";
 /// How long the word of a decider counts that uses up its own tokens.
 const ALLOW_SECONDS: u64 = 1800;

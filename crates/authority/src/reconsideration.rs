@@ -19,7 +19,7 @@ use crate::judgement::{Asking, Case, Gathered, is_about_evidence, issued_name, u
 use crate::model::{Door, RequestId, RequestRecord, RequestState, Revision};
 use crate::signing::{DraftFor, MAX_TRIES, commit_broken};
 use crate::store::{Change, CommitFault, Past, Precondition, RequestUpdate, Write};
-use crate::submission::{Submission, Submitted};
+use crate::submission::{Submission, Submitted, trimmed};
 use crate::telemetry::{DecisionOutcome, settled_by};
 
 /// What has to be the same for a request to be the one that waits.
@@ -75,7 +75,13 @@ impl Core {
             return Ok(false);
         };
         let id = record.id;
-        let gathered = Gathered::recorded(&record.evidence).by_itself();
+        // As it is now: what was asked since is not asked again.
+        let current = self.store.request(id).await?;
+        let waits = |record: &RequestRecord| record.state == RequestState::Pending;
+        let Some(record) = current.filter(waits) else {
+            return Ok(false);
+        };
+        let gathered = Gathered::recorded_unasked(&record.evidence);
         match self.reconsider(record, gathered).await {
             Ok(settled) => Ok(settled.is_some()),
             Err(fault @ Broken::Store(_)) => Err(fault),
@@ -188,7 +194,10 @@ impl Core {
         let (state, action) = match &reached.verdict {
             Verdict::Approve(_) => (RequestState::Approved, "approve"),
             Verdict::Deny(_) => (RequestState::Denied, "deny"),
-            Verdict::Pending(_) if same_answers(&explanation, &record.explanation) => {
+            Verdict::Pending(_)
+                if same_answers(&explanation, &record.explanation)
+                    && reached.evidence.executions == record.evidence.executions =>
+            {
                 return Ok(Judged::Waits);
             }
             Verdict::Pending(_) => (RequestState::Pending, "reconsider"),
@@ -227,9 +236,12 @@ impl Core {
                     .detail(explanation.to_string()),
             ],
         };
-        used(&uses, case, gathered, now, &mut change);
+        used(&uses, case, gathered, explanation.at, &mut change);
         if state == RequestState::Approved {
             change.writes.extend(gathered.used_allows());
+        }
+        if state == RequestState::Denied && !record.retained {
+            change.writes.push(trimmed(&record.door, &record.key));
         }
         change.audit.append(&mut gathered.audit.clone());
         let flight = draft.as_ref().map(|draft| self.in_flight(draft));

@@ -595,13 +595,11 @@ impl Stored {
                 .map(|draft| Write::Intend(draft.intent().clone())),
         );
         if self.is_rejected() && !s.retained {
-            change.writes.push(Write::TrimRejections {
-                of: Some((s.door.clone(), s.key.clone())),
-                keep: MAX_REJECTIONS_OF_A_NAME,
-            });
+            change.writes.push(trimmed(&s.door, &s.key));
         }
-        let case = s.case(self.id, self.now, signer);
-        used(&self.uses, case, &self.gathered, self.now, &mut change);
+        // As of when the rules looked: a window may have opened since the request arrived.
+        let (case, decided) = (s.case(self.id, self.now, signer), self.explanation.at);
+        used(&self.uses, case, &self.gathered, decided, &mut change);
         if self.state == RequestState::Approved {
             change.writes.extend(self.gathered.used_allows());
         }
@@ -623,6 +621,14 @@ impl Stored {
                 .detail(self.explanation.to_string()),
         );
         change
+    }
+}
+
+/// Keeps what rules turn away under one name bounded.
+pub(crate) fn trimmed(door: &Door, key: &str) -> Write {
+    Write::TrimRejections {
+        of: Some((door.clone(), key.to_owned())),
+        keep: MAX_REJECTIONS_OF_A_NAME,
     }
 }
 

@@ -6,8 +6,11 @@ use std::error::Error;
 use std::io::Write as _;
 
 use countersign_authority::store::{Change, Write};
-use countersign_authority::{CrlRecord, CrlScope, Revision, Store};
-use countersign_pki::RevocationReason;
+use countersign_authority::{
+    AuditPlace, CrlRecord, CrlScope, PolicyVersion, RememberedAllow, Revision, Seal, SealHead,
+    Store,
+};
+use countersign_pki::{RevocationReason, fingerprint_sha256};
 use countersign_store::SqliteStore;
 use countersign_store::suite::Sample;
 use rusqlite::Connection;
@@ -21,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(std::io::stdout().write_all(text.as_bytes())?)
 }
 
-/// One of everything: a certificate that was revoked, its list, and an intent that is open.
+/// One of everything: a certificate that was revoked, its list, an intent that is open, what decisions rest on, and a seal.
 async fn fill(store: &SqliteStore) -> Result<(), Box<dyn Error>> {
     let sample = Sample::default();
     let enrolment = sample.enrolment("agent.example.com");
@@ -37,17 +40,60 @@ async fn fill(store: &SqliteStore) -> Result<(), Box<dyn Error>> {
         der: b"list".to_vec(),
     };
     let revocation = enrolment.revocation(Sample::time(9), RevocationReason::Superseded);
-    let writes = vec![Write::Revoke(revocation), Write::PutCrl(crl)];
+    let policy = PolicyVersion {
+        generation: 1,
+        digest: fingerprint_sha256(b"text"),
+        loaded: Sample::time(8),
+        text: "text".to_owned(),
+    };
+    let allow = RememberedAllow {
+        webhook: "https://decider.example.com/".to_owned(),
+        name: "waiting.example.com".to_owned(),
+        key_fingerprint: fingerprint_sha256(b"key"),
+        until: Sample::time(1800),
+    };
+    let writes = vec![
+        Write::Revoke(revocation),
+        Write::PutCrl(crl),
+        Write::PutMachine(Sample::machine("waiting.example.com")),
+        Write::PutWindow(Sample::window("waiting.example.com")),
+        Write::PutPolicy(policy),
+        Write::RememberAllow(allow),
+        Write::Seal(seal()),
+    ];
     store
         .commit(Change {
             writes,
             ..Change::default()
         })
         .await?;
-    store
-        .commit(sample.enrolment("waiting.example.com").intend(&sample))
-        .await?;
+    let mut waiting = sample.enrolment("waiting.example.com");
+    waiting.request.evidence = Sample::evidence();
+    store.commit(waiting.intend(&sample)).await?;
     Ok(())
+}
+
+/// Of the first entry of the log. Nobody has a key here that signs.
+fn seal() -> Seal {
+    let place = AuditPlace {
+        revision: Revision(1),
+        seq: 0,
+    };
+    let hash = fingerprint_sha256(b"entry");
+    Seal {
+        head: SealHead {
+            number: 1,
+            first: place,
+            last: place,
+            count: 1,
+            previous: fingerprint_sha256(b""),
+            hash,
+            at: Sample::time(9),
+            key_id: fingerprint_sha256(b"key"),
+            signature: b"signature".to_vec(),
+        },
+        hashes: vec![hash],
+    }
 }
 
 fn dump(connection: &Connection) -> rusqlite::Result<String> {

@@ -215,6 +215,12 @@ fn skip_ahead(connection: &mut Connection, now: UnixTime) -> Result<Resumed, Fau
     )?;
     // What let a name enrol then may have been used since: whoever still means it says so again.
     change.execute_batch("DELETE FROM windows; DELETE FROM webhook_allows;")?;
+    // The newest policy goes on under a number that no other text can have had.
+    change.execute(
+        "INSERT INTO policies (generation, digest, loaded, text)
+         SELECT generation + ?1, digest, ?2, text FROM policies ORDER BY generation DESC LIMIT 1",
+        params![GENERATIONS_SKIPPED, now.0],
+    )?;
     let epoch = query::epoch(&change)?;
     let entry = AuditEntry::own(now, "restore", format!("epoch/{epoch}"));
     change.execute(
@@ -263,6 +269,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub const SERIALS_SKIPPED: u32 = 1_000_000;
 /// A list is published daily and at each revocation: more than a fleet revokes in that time.
 pub const CRL_NUMBERS_SKIPPED: u32 = 100_000;
+/// Verdicts name the generation of their policy, also those that were shown before the store was lost.
+const GENERATIONS_SKIPPED: u32 = 10_000;
 /// Clients of the Kubernetes door remember revisions. Each certificate has two or three.
 const REVISIONS_SKIPPED: u32 = 100_000_000;
 

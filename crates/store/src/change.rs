@@ -276,7 +276,7 @@ impl Commit<'_> {
                 "UPDATE requests
                  SET version = ?2, state = ?3, live = ?4, explanation = coalesce(?5, explanation),
                      failure = coalesce(?6, failure), issuer = coalesce(?7, issuer), serial = coalesce(?8, serial),
-                     attachment = coalesce(?9, attachment), evidence = coalesce(?10, evidence)
+                     attachment = coalesce(?9, attachment), evidence = iif(?11, ?10, evidence)
                  WHERE id = ?1 RETURNING door, key",
             )?
             .query_row(
@@ -291,6 +291,7 @@ impl Commit<'_> {
                     serial,
                     update.attachment,
                     evidence(update.evidence.as_ref())?,
+                    update.evidence.is_some(),
                 ],
                 door_and_key,
             )

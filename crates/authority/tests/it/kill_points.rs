@@ -18,9 +18,9 @@ use crate::tripwire::{Fuse, TripKeys, TripStore};
 use crate::world::{self, DOOR, START, TestClock, issuer_id};
 
 const THIS_TEST: &str = "kill_points::nothing_acknowledged_is_lost_at_any_kill_point";
-const FOLDER: &str = "COUNTERSIGN_TEST_FOLDER";
-const PART: &str = "COUNTERSIGN_TEST_PART";
-const STEP: &str = "COUNTERSIGN_TEST_STEP";
+pub(crate) const FOLDER: &str = "COUNTERSIGN_TEST_FOLDER";
+pub(crate) const PART: &str = "COUNTERSIGN_TEST_PART";
+pub(crate) const STEP: &str = "COUNTERSIGN_TEST_STEP";
 
 /// The lifetime that the person who approves `manual` chooses, in seconds.
 const CHOSEN_LIFETIME: u64 = 3600;
@@ -37,11 +37,11 @@ async fn nothing_acknowledged_is_lost_at_any_kill_point() {
     let (mut step, mut second_deaths) = (0, 0);
     loop {
         let left = copy(prepared.path());
-        let acknowledged = run("life", left.path(), step);
+        let acknowledged = run(THIS_TEST, "life", left.path(), step);
         check(copy(left.path()).path(), &acknowledged, &format!("{step}")).await;
         for next in 0.. {
             let again = copy(left.path());
-            let recovered = run("recovery", again.path(), next).contains_key("done");
+            let recovered = run(THIS_TEST, "recovery", again.path(), next).contains_key("done");
             check(again.path(), &acknowledged, &format!("{step}, then {next}")).await;
             if recovered {
                 break;
@@ -66,7 +66,7 @@ async fn nothing_acknowledged_is_lost_at_any_kill_point() {
 }
 
 /// What a process leaves behind, for one of several successors.
-fn copy(folder: &Path) -> TempDir {
+pub(crate) fn copy(folder: &Path) -> TempDir {
     let copy = tempfile::tempdir().unwrap();
     for file in folder.read_dir().unwrap() {
         let file = file.unwrap();
@@ -75,10 +75,10 @@ fn copy(folder: &Path) -> TempDir {
     copy
 }
 
-/// Runs this test program as a child that dies at its step, and returns what it acknowledged.
-fn run(part: &str, folder: &Path, step: i64) -> HashMap<String, String> {
+/// Runs one test of this program as a child that dies at its step, and returns what it acknowledged.
+pub(crate) fn run(test: &str, part: &str, folder: &Path, step: i64) -> HashMap<String, String> {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", THIS_TEST, "--nocapture", "--test-threads=1"])
+        .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env(FOLDER, folder)
         .env(PART, part)
         .env(STEP, step.to_string())
@@ -165,7 +165,7 @@ async fn short_life(authority: &Authority) {
     acknowledge("revoked");
 }
 
-fn acknowledge(what: &str) {
+pub(crate) fn acknowledge(what: &str) {
     let line = format!("acknowledged {what}\n");
     std::io::stdout().write_all(line.as_bytes()).unwrap();
 }

@@ -11,9 +11,9 @@ use futures_util::future::BoxFuture;
 use crate::world::{self, DOOR, TestClock, issuer_id, submission};
 
 /// Keys that can be switched off, or made to lie.
-struct Faulty<K> {
+pub(crate) struct Faulty<K> {
     keys: K,
-    fails: AtomicBool,
+    pub(crate) fails: AtomicBool,
     lies: AtomicBool,
 }
 
@@ -50,7 +50,7 @@ impl<K: KeyStore> KeyStore for Faulty<K> {
 }
 
 /// A folder with an issuer whose keys can be broken.
-async fn faulty() -> (tempfile::TempDir, Arc<Faulty<countersign_keys::FileKeys>>) {
+pub(crate) async fn faulty() -> (tempfile::TempDir, Arc<Faulty<countersign_keys::FileKeys>>) {
     let folder = tempfile::tempdir().unwrap();
     world::prepare(folder.path()).await;
     let keys = Faulty {

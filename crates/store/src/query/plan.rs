@@ -8,7 +8,7 @@ use crate::folder::StoreFiles;
 use crate::inventory;
 use crate::migration;
 use countersign_authority::Owner;
-use countersign_authority::store::{Change, MachineFilter, Precondition};
+use countersign_authority::store::{Change, MachineFilter, Precondition, Write};
 use rusqlite::trace::{TraceEvent, TraceEventCodes};
 use std::sync::{Arc, Mutex};
 
@@ -65,6 +65,15 @@ fn one_plan<T>(work: impl FnOnce(&Connection) -> Result<T, Fault>) -> String {
     let mut plans = plans(work);
     assert_eq!(plans.len(), 1, "{plans:?}");
     plans.remove(0)
+}
+
+/// The plan of a write that is refused by nothing, without what it tells the feed.
+fn plan_of_write(write: Write) -> String {
+    let change = Change {
+        writes: vec![write],
+        ..Change::default()
+    };
+    one_plan(|connection| change::write(connection, &change, Revision(1)))
 }
 
 fn plan_of_page(filter: &RequestFilter) -> String {
@@ -255,6 +264,7 @@ fn requests_in_one_open_state_are_found_without_walking_past_the_issued() {
             RequestState::Approved,
             RequestState::Denied,
             RequestState::Failed,
+            RequestState::Undecided,
         ] {
             let states = vec![state];
             let plan = plan_of_page(&RequestFilter {
@@ -315,6 +325,7 @@ fn old_requests_are_chosen_in_an_index() {
         RequestState::Approved,
         RequestState::Denied,
         RequestState::Failed,
+        RequestState::Undecided,
     ] {
         // Open ones are few: their identities are sorted, then the page, and nothing else is visited.
         let plan = plan(state);
@@ -495,5 +506,78 @@ fn pages_of_the_audit_log_are_read_by_its_key_in_either_order() {
     assert_eq!(
         after,
         "SEARCH audit_seals USING INTEGER PRIMARY KEY (rowid>?)"
+    );
+}
+
+#[test]
+fn what_was_turned_away_is_read_backwards_from_its_place() {
+    for before in [None, Some(7)] {
+        let filter = RejectionFilter {
+            door: Some(Door::named("puppet")),
+            key: Some("a".to_owned()),
+            code: Some("not_listed".to_owned()),
+            since: Some(UnixTime(0)),
+            before,
+            limit: 10,
+        };
+        let plan = one_plan(|connection| rejections(connection, &filter));
+        let by_place = match before {
+            Some(_) => "SEARCH requests USING INDEX requests_rejected (number<?)",
+            None => "SCAN requests USING INDEX requests_rejected",
+        };
+        assert_eq!(plan, by_place);
+    }
+}
+
+#[test]
+fn what_is_worth_asking_again_is_read_from_its_place() {
+    for after in [None, Some(7)] {
+        let plan = one_plan(|connection| worth_asking_again(connection, after, 10));
+        assert_eq!(
+            plan,
+            "SEARCH requests USING INDEX requests_retry (number>?)"
+        );
+    }
+}
+
+/// Under one name by name; under all by the index of what was turned away, never past what was issued.
+#[test]
+fn rejections_are_trimmed_by_an_index() {
+    let of = (Door::named("puppet"), "a".to_owned());
+    for (of, expected) in [
+        (Some(of), "(door=? AND key=?"),
+        (None, "USING INDEX requests_rejected"),
+    ] {
+        let plan = plan_of_write(Write::TrimRejections { of, keep: 10 });
+        assert!(plan.contains(expected), "{plan}");
+        assert!(!plan.contains("SCAN requests;"), "{plan}");
+    }
+}
+
+#[test]
+fn policies_and_what_was_allowed_are_found_by_their_keys() {
+    let generation = 7;
+    for plan in [
+        plan_of(Precondition::PolicyFree { generation }),
+        one_plan(|connection| policy_version(connection, generation)),
+    ] {
+        assert!(
+            plan.starts_with("SEARCH policies USING INTEGER PRIMARY KEY"),
+            "{plan}"
+        );
+    }
+    assert_eq!(one_plan(newest_policy), "SCAN policies");
+    let key = countersign_pki::fingerprint_sha256(b"key");
+    let allowed =
+        one_plan(|connection| is_allowed(connection, "https://a.example", "a", &key, UnixTime(0)));
+    assert!(
+        allowed.contains("PRIMARY KEY (webhook=? AND name=? AND key_fingerprint=?)"),
+        "{allowed}"
+    );
+    let before = UnixTime(0);
+    let forgotten = plan_of_write(Write::ForgetAllows { before });
+    assert!(
+        forgotten.contains("INDEX webhook_allows_until (until<?)"),
+        "{forgotten}"
     );
 }

@@ -15,6 +15,7 @@
 )]
 
 pub mod audit;
+pub mod decisions;
 pub mod feed;
 pub mod inventory;
 pub mod ledger;
@@ -120,6 +121,15 @@ macro_rules! store_suite {
             a_window_is_open_within_its_time_and_its_count,
             one_of_many_takes_the_last_issuance,
             closed_windows_are_found_by_their_end,
+        }
+        $crate::store_suite! { @in decisions, $ground,
+            rejections_come_newest_first_and_by_what_is_asked_for,
+            requests_are_found_by_code_and_time,
+            trimming_leaves_the_newest_and_what_people_denied,
+            what_is_worth_asking_again_is_found_in_order,
+            evidence_comes_back_and_what_is_absent_stays_absent,
+            a_generation_is_given_once,
+            what_a_decider_allowed_ends,
         }
         $crate::store_suite! { @in feed, $ground,
             changes_come_in_commit_order,

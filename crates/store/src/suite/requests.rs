@@ -405,6 +405,7 @@ pub async fn filters_show_what_they_name(ground: &dyn Ground) {
         RequestState::Issued,
         RequestState::Denied,
         RequestState::Failed,
+        RequestState::Undecided,
     ];
     let mut stored = Vec::new();
     for door in [Door::named("kubernetes"), Door::named("puppet")] {

@@ -11,8 +11,9 @@ use countersign_authority::{
 };
 use countersign_pki::{RevocationReason, Serial, UnixTime, fingerprint_sha256};
 use countersign_policy::{
-    AddressKind, BuildWindow, Deciding, Effect, Explanation, Finding, Identity, Machine,
-    MachineAddress, RecordedEvidence, Requester, SignerName, Step, Wishes,
+    AddressKind, BuildWindow, Deciding, Effect, Execution, Explanation, Finding, Identity,
+    LedgerCertificate, LedgerFacts, LedgerRevocation, Machine, MachineAddress, RecordedEvidence,
+    RecordedFile, Requester, SignerName, Step, WebhookAnswer, Wishes,
 };
 
 /// Makes records. Identities grow with the order in which they were made, as those of real requests do.
@@ -142,6 +143,51 @@ impl Sample {
             max_issuances: 5,
             issuances: 0,
             require_token: true,
+        }
+    }
+
+    /// Evidence of every kind.
+    pub fn evidence() -> RecordedEvidence {
+        let at = Self::time(3);
+        RecordedEvidence {
+            files: BTreeMap::from([("/etc/autosign.conf".into(), RecordedFile::Executable)]),
+            executions: BTreeMap::from([
+                ("/etc/a".into(), Execution::Approved),
+                (
+                    "/etc/b".into(),
+                    Execution::Declined("status \"3\"".to_owned()),
+                ),
+                ("/etc/c".into(), Execution::Unavailable("busy".to_owned())),
+            ]),
+            webhooks: BTreeMap::from([
+                (
+                    "https://a".to_owned(),
+                    WebhookAnswer::Allow {
+                        reason: "ä".to_owned(),
+                        ttl_seconds: Some(60),
+                    },
+                ),
+                (
+                    "https://b".to_owned(),
+                    WebhookAnswer::Unavailable {
+                        reason: "late".to_owned(),
+                    },
+                ),
+            ]),
+            machine: Some(Some(Self::machine("web01"))),
+            window: Some(Some(Self::window("web01"))),
+            ledger: Some(LedgerFacts {
+                certificate: Some(LedgerCertificate {
+                    serial: "0a".to_owned(),
+                    not_after: at,
+                    same_key: true,
+                }),
+                revoked: Some(LedgerRevocation {
+                    serial: "0b".to_owned(),
+                    time: at,
+                    reason: "superseded".to_owned(),
+                }),
+            }),
         }
     }
 

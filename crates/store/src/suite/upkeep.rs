@@ -18,6 +18,7 @@ pub async fn old_requests_are_found_by_door_state_and_age(ground: &dyn Ground) {
         RequestState::Issued,
         RequestState::Denied,
         RequestState::Failed,
+        RequestState::Undecided,
     ];
     let mut all = Vec::new();
     for number in 0..40 {

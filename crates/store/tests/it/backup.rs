@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use countersign_authority::store::{Change, RequestFilter, Write};
-use countersign_authority::{CrlRecord, CrlScope, Revision, Store};
+use countersign_authority::{CrlRecord, CrlScope, PolicyVersion, Revision, Store};
+use countersign_pki::fingerprint_sha256;
 use countersign_store::backup::{self, CRL_NUMBERS_SKIPPED, CopyFault, SERIALS_SKIPPED};
 use countersign_store::suite::Sample;
 use countersign_store::{OpenFault, SqliteStore};
@@ -83,6 +84,12 @@ async fn a_store_that_goes_on_from_a_copy_skips_ahead() {
         Write::PutCrl(crl(CrlScope::Infrastructure, 3)),
         Write::PutMachine(Sample::machine("web01")),
         Write::PutWindow(Sample::window("web01")),
+        Write::PutPolicy(PolicyVersion {
+            generation: 5,
+            digest: fingerprint_sha256(b"text"),
+            loaded: Sample::time(1),
+            text: "text".to_owned(),
+        }),
     ];
     let change = Change {
         writes,
@@ -126,6 +133,18 @@ async fn a_store_that_goes_on_from_a_copy_skips_ahead() {
             (list.number, list.covers),
             (7 + round * numbers, Revision(0))
         );
+        let policy = restored.newest_policy().await.unwrap().unwrap();
+        assert!(
+            policy.generation > 5 + 1000 * round,
+            "{}",
+            policy.generation
+        );
+        assert_eq!(
+            (policy.text.as_str(), policy.loaded),
+            ("text", Sample::time(50))
+        );
+        assert_eq!(policy.digest, fingerprint_sha256(b"text"));
+        assert!(restored.policy_version(5).await.unwrap().is_some());
         let machine = restored.machine("web01").await.unwrap().unwrap().machine;
         assert_eq!(machine, Sample::machine("web01"));
         let window = restored.window("web01").await.unwrap();

@@ -8,7 +8,7 @@ use std::thread;
 
 use countersign_authority::store::{AgeFilter, Change, MachineFilter, RequestFilter, Write};
 use countersign_authority::{CrlScope, RequestState, Revision, Store};
-use countersign_pki::RevocationReason;
+use countersign_pki::{RevocationReason, fingerprint_sha256};
 use countersign_store::suite::Sample;
 use countersign_store::{OpenFault, SqliteStore};
 use rusqlite::Connection;
@@ -131,14 +131,17 @@ async fn every_earlier_schema_opens_and_reads() {
         .map(|entry| entry.unwrap().path())
         .collect();
     fixtures.sort();
-    assert!(fixtures.len() >= 3, "{fixtures:?}");
+    assert!(fixtures.len() >= 4, "{fixtures:?}");
     for fixture in fixtures {
         println!("{}", fixture.display());
-        opens_and_reads(&fs::read_to_string(fixture).unwrap()).await;
+        let text = fs::read_to_string(&fixture).unwrap();
+        let has_evidence = text.contains("INSERT INTO policies");
+        opens_and_reads(&text, has_evidence).await;
     }
 }
 
-async fn opens_and_reads(fixture: &str) {
+/// Whether policies, evidence and an inventory are in it depends on its age.
+async fn opens_and_reads(fixture: &str, has_evidence: bool) {
     let ground = TemporaryFile::new();
     let connection = Connection::open(ground.path()).unwrap();
     connection.execute_batch(fixture).unwrap();
@@ -213,6 +216,28 @@ async fn opens_and_reads(fixture: &str) {
         limit: 10,
         ..MachineFilter::default()
     };
-    assert!(store.machines(inventory).await.unwrap().is_empty());
-    assert!(store.windows(None, 10).await.unwrap().is_empty());
+    let machines = store.machines(inventory).await.unwrap();
+    let machines: Vec<_> = machines.into_iter().map(|record| record.machine).collect();
+    let windows = store.windows(None, 10).await.unwrap();
+    let policy = store.newest_policy().await.unwrap();
+    let seals = store.seals(0, 10).await.unwrap();
+    let key = fingerprint_sha256(b"key");
+    let allowed = store.is_allowed(
+        "https://decider.example.com/",
+        "waiting.example.com",
+        &key,
+        Sample::time(0),
+    );
+    assert_eq!(allowed.await.unwrap(), has_evidence);
+    if has_evidence {
+        assert_eq!(machines, [Sample::machine("waiting.example.com")]);
+        assert_eq!(windows, [Sample::window("waiting.example.com")]);
+        assert_eq!(policy.unwrap().text, "text");
+        assert_eq!(seals.len(), 1);
+        assert_eq!(requests[1].evidence, Sample::evidence());
+    } else {
+        assert!(machines.is_empty() && windows.is_empty());
+        assert!(policy.is_none() && seals.is_empty());
+        assert!(requests.iter().all(|request| request.evidence.is_empty()));
+    }
 }
