@@ -25,7 +25,7 @@ use crate::access::{Grant, Names, Needs};
 /// A record as it is written: in the body of a call, and in files that are imported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-#[schemars(rename = "MachineRecord")]
+#[schemars(rename = "MachineRecord", example = Self::example())]
 pub struct MachineBody {
     /// The name under which it will enrol; upper case and a final dot do not matter.
     #[schemars(required, regex(pattern = NAME), length(max = 253))]
@@ -79,6 +79,23 @@ pub struct AddressBody {
     pub address: String,
 }
 
+impl MachineBody {
+    /// For the document.
+    fn example() -> Self {
+        Self {
+            name: "web01.example.com".to_owned(),
+            addresses: vec![AddressBody {
+                kind: AddressKind::InternalIP,
+                address: "192.0.2.1".to_owned(),
+            }],
+            instance_id: Some("i-0123456789abcdef0".to_owned()),
+            role: Some("web".to_owned()),
+            single_use: true,
+            ..Self::default()
+        }
+    }
+}
+
 impl From<MachineBody> for Machine {
     /// The engine sets the times of its making and its enrolment.
     fn from(body: MachineBody) -> Self {
@@ -112,6 +129,13 @@ impl JsonSchema for Replacement {
     fn json_schema(schemas: &mut SchemaGenerator) -> Schema {
         let mut schema = MachineBody::json_schema(schemas);
         schema.remove("required");
+        let name = schema.pointer_mut("/properties/name");
+        if let Some(name) = name {
+            *name = serde_json::json!({
+                "type": "string",
+                "description": "That of the path; may be left out or empty.",
+            });
+        }
         schema
     }
 }
