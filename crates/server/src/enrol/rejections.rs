@@ -53,7 +53,7 @@ pub(super) struct RejectionItem {
     certname: String,
     /// `denied`, or `undecided` where evidence could not be had.
     state: RequestState,
-    /// Why, in one word; empty where a person gave no word for it.
+    /// Why, in one word; `person` where a person turned it away.
     reason: String,
     /// Why, in a sentence.
     message: String,

@@ -2,6 +2,7 @@
 
 mod audit;
 mod inventory;
+mod policy;
 
 use axum::Router;
 use countersign_authority::{Door, RequestState, Submission, Submitted};

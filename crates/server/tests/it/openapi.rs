@@ -101,7 +101,7 @@ async fn answers_are_as_documented() {
         ("GET /requests", "?past=true&state=issued,pending", "", 200),
         (
             "GET /requests",
-            "?reason=policy_denied&since=2026-01-01T00:00:00Z",
+            "?reason=cel&since=2026-01-01T00:00:00Z",
             "",
             200,
         ),
@@ -191,7 +191,7 @@ async fn answers_are_as_documented() {
         ("GET /rejections", "?limit=1", "", 200),
         (
             "GET /rejections",
-            "?certname=vault&reason=policy_denied&door=puppet",
+            "?certname=vault&reason=cel&door=puppet",
             "",
             200,
         ),
