@@ -101,7 +101,9 @@ async fn rejections_are_found_by_name_door_reason_and_time() {
         assert_eq!(column(&page, "certname"), names, "{query}");
     }
     // The same words find requests.
-    let requests = office.get("requests?past=true&state=denied&reason=person").await;
+    let requests = office
+        .get("requests?past=true&state=denied&reason=person")
+        .await;
     assert_eq!(column(&requests, "name"), ["jane", "host"]);
     let (mut seen, mut cursor) = (Vec::new(), String::new());
     loop {
