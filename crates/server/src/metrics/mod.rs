@@ -74,7 +74,7 @@ impl PolicyMetrics {
         let loads = registered(
             registry,
             "countersign_policy_loads",
-            "How often policy files were read, at the start and after changes, by outcome",
+            "How often the start or a change of the policy files put them in force, or did not, by outcome",
             Family::<StaticLabel, Counter>::default(),
         );
         let outcome = |word| loads.get_or_create_owned(&[("outcome", word)]);
@@ -102,6 +102,13 @@ impl PolicyMetrics {
         self.generation
             .set(i64::try_from(generation).unwrap_or(i64::MAX));
         self.is_refused.set(0);
+    }
+
+    /// The files say what is in force. That counts only if they were bad before.
+    pub fn confirmed(&self) {
+        if self.is_refused.set(0) == 1 {
+            self.applied.inc();
+        }
     }
 
     /// The files are bad; an earlier policy stays in force.
