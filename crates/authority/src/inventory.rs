@@ -86,7 +86,7 @@ pub enum MachineFault {
         fault: CertnameFault,
     },
     /// A text is too long.
-    #[error("{field} has more than {MAX_TEXT} bytes")]
+    #[error("{field} has more than {MAX_MACHINE_TEXT} bytes")]
     TooLong {
         /// Which.
         field: &'static str,
@@ -98,7 +98,7 @@ pub enum MachineFault {
         field: &'static str,
     },
     /// Too many addresses.
-    #[error("there are more than {MAX_ADDRESSES} addresses")]
+    #[error("there are more than {MAX_MACHINE_ADDRESSES} addresses")]
     Addresses,
     /// An address is not of its type.
     #[error("address {} is not {}", terminal_safe(.address), if .kind.is_ip() { "an IP address" } else { "a host name" })]
@@ -135,14 +135,14 @@ pub fn checked_machine(machine: Machine) -> Result<Machine, MachineFault> {
         ("provider", &machine.provider),
         ("role", &machine.role),
     ] {
-        if text.len() > MAX_TEXT {
+        if text.len() > MAX_MACHINE_TEXT {
             return Err(MachineFault::TooLong { field });
         }
         if matches!(terminal_safe(text), Cow::Owned(_)) {
             return Err(MachineFault::Control { field });
         }
     }
-    if machine.addresses.len() > MAX_ADDRESSES {
+    if machine.addresses.len() > MAX_MACHINE_ADDRESSES {
         return Err(MachineFault::Addresses);
     }
     let addresses = machine.addresses.into_iter().map(checked_address);
@@ -444,9 +444,10 @@ fn is_host_name(name: &str) -> bool {
     name.len() <= MAX_HOST_NAME && name.split('.').all(is_label)
 }
 
-/// Of a serial, an identifier, a role: they stand in listings, in reasons and in the audit log.
-const MAX_TEXT: usize = 256;
-const MAX_ADDRESSES: usize = 64; // rules compare each with each name of a request
+/// Bytes of a serial, an identifier, a role: they stand in listings, in reasons and in the audit log.
+pub const MAX_MACHINE_TEXT: usize = 256;
+/// The most addresses of a record: rules compare each with each name of a request.
+pub const MAX_MACHINE_ADDRESSES: usize = 64;
 const MAX_LABEL: usize = 63; // RFC 1035 2.3.4
 const MAX_HOST_NAME: usize = 253; // RFC 1035 2.3.4 without the final dot
 /// So many records in one commit: others have their turn in between.

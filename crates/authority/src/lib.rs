@@ -60,7 +60,10 @@ pub use decider::{Deciders, Question};
 pub use engine::{Authority, AuthorityConfig, Limits};
 pub use evidence::{Executables, trusted_file};
 pub use faults::{ActFault, Broken, RevokeFault, SubmitFault};
-pub use inventory::{Imported, InventoryFault, MachineFault, OnExisting, Put, checked_machine};
+pub use inventory::{
+    Imported, InventoryFault, MAX_MACHINE_ADDRESSES, MAX_MACHINE_TEXT, MachineFault, OnExisting,
+    Put, checked_machine,
+};
 pub use issuer::{Issuer, IssuerFault, IssuerId, Serials};
 pub use keystore::{KeyStore, SignFault, Signature};
 pub use model::{

@@ -206,6 +206,7 @@ impl Evidence {
 /// Evidence as it is kept with a decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
+#[schemars(rename = "Evidence")]
 pub struct RecordedEvidence {
     /// What was at the path of an `autosign` setting.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -216,13 +217,13 @@ pub struct RecordedEvidence {
     /// What webhooks said, by address.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub webhooks: BTreeMap<String, WebhookAnswer>,
-    /// The inventory's record (`Some(None)`: there was none).
+    /// The inventory's record; null if there was none, absent if nobody looked.
     #[serde(skip_serializing_if = "Option::is_none", with = "known_nothing")]
-    #[schemars(with = "Option<Machine>")]
+    #[schemars(schema_with = "known_nothing::schema::<Machine>")]
     pub machine: Option<Option<Machine>>,
-    /// The build window (`Some(None)`: there was none).
+    /// The build window; null if there was none, absent if nobody looked.
     #[serde(skip_serializing_if = "Option::is_none", with = "known_nothing")]
-    #[schemars(with = "Option<BuildWindow>")]
+    #[schemars(schema_with = "known_nothing::schema::<BuildWindow>")]
     pub window: Option<Option<BuildWindow>>,
     /// What the ledger knew.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -263,6 +264,7 @@ impl RecordedFile {
 
 /// Tells `null`, which is "there was none", from a field that is absent.
 mod known_nothing {
+    use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     pub(super) fn serialize<T: Serialize, S: Serializer>(
@@ -279,6 +281,10 @@ mod known_nothing {
         deserializer: D,
     ) -> Result<Option<Option<T>>, D::Error> {
         Option::deserialize(deserializer).map(Some)
+    }
+
+    pub(super) fn schema<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "oneOf": [schemas.subschema_for::<T>(), { "type": "null" }] })
     }
 }
 

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 /// An inventory record: a host that is expected to enrol.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "MachineEvidence")]
 pub struct Machine {
     /// Its name, in lower case.
     pub name: String,
@@ -131,6 +132,7 @@ impl fmt::Display for AddressKind {
 /// A build window: a time in which one name may enrol.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "WindowEvidence")]
 pub struct BuildWindow {
     /// The name, exactly, in lower case.
     pub certname: String,
@@ -149,6 +151,7 @@ pub struct BuildWindow {
 /// What the ledger knows of the name that a request asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "LedgerEvidence")]
 pub struct LedgerFacts {
     /// Its newest certificate that was neither revoked nor retired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -188,12 +191,12 @@ pub enum Execution {
     /// With status 0.
     Approved,
     /// With another status, in words: a decline is final for the request.
-    Declined(String),
+    Declined(#[schemars(description = "How it ended, in words.")] String),
     /// It could not say: it was not there, not trusted, not started, killed, or not done in time, in words. That is a
     /// decline, too, but no word against a request.
-    Failed(String),
+    Failed(#[schemars(description = "What happened, in words.")] String),
     /// It was not run, in words: worth another try.
-    Unavailable(String),
+    Unavailable(#[schemars(description = "Why it was not run, in words.")] String),
 }
 
 /// What a webhook answered.

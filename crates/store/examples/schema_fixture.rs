@@ -49,7 +49,7 @@ async fn fill(store: &SqliteStore) -> Result<(), Box<dyn Error>> {
     let allow = RememberedAllow {
         webhook: "https://decider.example.com/".to_owned(),
         name: "waiting.example.com".to_owned(),
-        key_fingerprint: fingerprint_sha256(b"key"),
+        asked: fingerprint_sha256(b"key"),
         until: Sample::time(1800),
     };
     let writes = vec![

@@ -75,7 +75,7 @@ fn every_request_decision_signature_and_commit_is_counted_once() {
     };
     let durable = r#"countersign_store_commits_total{outcome="durable"}"#;
     wait_until("commits and seals are counted", || {
-        (others(&scrape(&site), durable) - 18.0).abs() < f64::EPSILON
+        (others(&scrape(&site), durable) - 20.0).abs() < f64::EPSILON
     });
     let shown = scrape(&site);
 
@@ -165,6 +165,10 @@ fn every_request_decision_signature_and_commit_is_counted_once() {
             r#"countersign_config_reloads_total{outcome="applied"}"#,
             0.0,
         ),
+        (r#"countersign_policy_loads_total{outcome="applied"}"#, 1.0),
+        (r#"countersign_policy_loads_total{outcome="refused"}"#, 0.0),
+        ("countersign_policy_generation", 1.0),
+        ("countersign_policy_refused", 0.0),
         (r#"countersign_build_info{version="0.1.0"}"#, 1.0),
     ] {
         let found = shown.value(series);
@@ -173,11 +177,12 @@ fn every_request_decision_signature_and_commit_is_counted_once() {
             "{series}: {found}, not {value}"
         );
     }
-    // Six certificates at two commits each, two requests that wait at first, three CRLs, one revocation; and a conflict.
+    // The policy, six certificates at two commits each, two requests that wait at first, three CRLs, one revocation, one look
+    // at old rejections; and a conflict.
     for (series, value) in [
-        (durable, 18.0),
-        ("countersign_store_commit_duration_seconds_count", 19.0),
-        ("countersign_store_group_changes_sum", 19.0),
+        (durable, 20.0),
+        ("countersign_store_commit_duration_seconds_count", 21.0),
+        ("countersign_store_group_changes_sum", 21.0),
     ] {
         let found = others(&shown, series);
         assert!(

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use countersign_testkit::counterparts::Counterpart;
 use countersign_testkit::deadline::run_with_deadline;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::commands::wait_until;
 use crate::site::{JSON, REQUESTS, Site, kubernetes_request};
 
 /// Nothing ends with a server error, every status is documented and every answer has the form that the document gives it;
@@ -56,7 +57,8 @@ fn the_native_api_keeps_what_its_document_promises() {
     assert_eq!(untried, BTreeSet::new(), "{finished}");
 }
 
-/// Requests in every state at two doors. The serials are those of the Kubernetes issuer's certificates.
+/// Requests in every state at two doors, machines and build windows. The serials are those of the Kubernetes issuer's
+/// certificates.
 fn furnish(site: &Site) -> Vec<String> {
     for name in names() {
         assert_eq!(site.ask(&name).status, 200, "{name}");
@@ -78,6 +80,21 @@ fn furnish(site: &Site) -> Vec<String> {
         let decided = site.admin().call("POST", &path, &[], b"").unwrap();
         assert_eq!(decided.status, 200, "{}", decided.text());
     }
+    let machines: Vec<Value> = names().iter().map(|name| json!({"name": name})).collect();
+    let machines = json!({ "machines": machines }).to_string();
+    let imports = "/enrol/v1/machine-imports";
+    let added = site.admin().call("POST", imports, &[], machines.as_bytes());
+    assert_eq!(added.unwrap().status, 200);
+    for name in names() {
+        let window = format!("/enrol/v1/windows/{name}");
+        let opened = site.admin().call("PUT", &window, &[], b"").unwrap();
+        assert_eq!(opened.status, 201, "{}", opened.text());
+    }
+    // The log is sealed about a second after the start.
+    wait_until("a seal", || {
+        let path = "/enrol/v1/audit/checkpoint";
+        site.admin().call("GET", path, &[], b"").unwrap().status == 200
+    });
     let ledger = read(site, "certificates?issuer=kubernetes");
     let serials = ledger["items"].as_array().unwrap().iter();
     serials
@@ -94,14 +111,15 @@ fn names() -> Vec<String> {
 
 fn configuration(serials: &[String]) -> String {
     let mut text = include_str!("schemathesis.toml").to_owned();
-    let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     for (name, values) in [
-        ("doors", owned(&["puppet"])),
-        ("names", names()),
-        ("issuers", owned(&["kubernetes"])),
-        ("serials", serials.to_vec()),
+        ("doors", json!(["puppet"])),
+        ("names", json!(names())),
+        ("issuers", json!(["kubernetes"])),
+        ("serials", json!(serials)),
+        ("generations", json!([1])),
     ] {
-        text.push_str(&format!("\n[dictionaries.{name}]\nvalues = {values:?}\n"));
+        // What is in these lists looks the same in TOML.
+        text.push_str(&format!("\n[dictionaries.{name}]\nvalues = {values}\n"));
     }
     text
 }

@@ -62,6 +62,7 @@ pub(super) struct SealListing {
 
 /// A page that is filtered: it may be empty and others follow.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "{T}FilteredPage")]
 pub(super) struct Filtered<T> {
     #[serde(flatten)]
     page: Page<T>,

@@ -12,6 +12,7 @@ use super::faults::Refusal;
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "{T}Page")]
 pub(super) struct Page<T> {
+    /// What is listed.
     items: Vec<T>,
     /// Present as long as more follows.
     #[serde(skip_serializing_if = "Option::is_none")]

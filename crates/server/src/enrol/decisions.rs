@@ -43,20 +43,34 @@ pub(super) struct Listing {
     limit: Option<usize>,
 }
 
-/// One decision.
+/// One decision: the request as the policy saw it, and what came out.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Decision")]
 pub(super) struct DecisionItem {
+    /// Identity of the request.
+    #[schemars(extend("format" = "uuid"))]
     id: String,
+    /// The door it came through.
+    #[schemars(example = &"puppet", example = &"kubernetes")]
     door: String,
+    /// Its name at that door.
     name: String,
+    /// Where it stands.
     state: RequestState,
+    /// The signer that was asked.
+    #[schemars(example = "countersign.dev/puppet-agent")]
     signer: String,
+    /// Who sent it.
     requester: Requester,
+    /// What was asked for beside the message.
     wishes: Wishes,
+    /// When it arrived.
     created: UnixTime,
+    /// Why it was decided as it was, or waits.
     explanation: Explanation,
+    /// What the rules were told.
     evidence: RecordedEvidence,
-    /// The message without attributes; its signature says nothing.
+    /// The message as PEM, without attributes; its signature says nothing.
     csr: String,
 }
 

@@ -100,6 +100,7 @@ impl IntoResponse for Refusal {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Error")]
 pub(super) struct ErrorBody {
+    /// What is wrong.
     error: ErrorMembers,
 }
 
@@ -202,13 +203,16 @@ impl Refused {
                 "invalid: a parameter, a member of the body or the body itself is not acceptable, or the body broke off."
             }
             Self::Unauthenticated => "unauthenticated: no client certificate was shown.",
-            Self::Forbidden => "forbidden: the client certificate is not an administrator's.",
-            Self::NotFound => "not_found: there is no such request, issuer or certificate.",
+            Self::Forbidden => "forbidden: the caller lacks the role that the message names.",
+            Self::NotFound => "not_found: what the call is about is not there.",
             Self::BodyTooSlow => "body_too_slow: the body did not arrive within 30 seconds.",
             Self::Conflict => {
-                "conflict: the request is decided already or changes at this moment. unsignable: its signer cannot sign it."
+                "conflict: the request is decided already or changes at this moment, or what is new is there already. \
+                 unsignable: the signer of the request cannot sign it."
             }
-            Self::BodyTooLarge => "body_too_large: the body has more than 16384 bytes.",
+            Self::BodyTooLarge => {
+                "body_too_large: the body has more than 16384 bytes, at /machine-imports more than 262144."
+            }
             Self::Internal => "internal: the authority failed; its log says how.",
             Self::Unavailable => "unavailable: nothing was done; worth another try.",
         }

@@ -1,14 +1,18 @@
 //! `/machines`: the inventory of machines that are expected to enrol.
 
+use std::borrow::Cow;
+
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use countersign_authority::store::MachineFilter;
-use countersign_authority::{MachineRecord, OnExisting, Put, inventory_name};
+use countersign_authority::{
+    MAX_MACHINE_ADDRESSES, MAX_MACHINE_TEXT, MachineRecord, OnExisting, Put, inventory_name,
+};
 use countersign_pki::{UnixTime, terminal_safe};
 use countersign_policy::{AddressKind, Machine, MachineAddress};
 use http::StatusCode;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
 use super::cursor::{DEFAULT_LIMIT, MAX_LIMIT, Page, Paging};
@@ -21,31 +25,40 @@ use crate::access::{Grant, Names, Needs};
 /// A record as it is written: in the body of a call, and in files that are imported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(rename = "MachineRecord", example = Self::example())]
 pub struct MachineBody {
-    /// The name under which it will enrol.
+    /// The name under which it will enrol; upper case and a final dot do not matter.
+    #[schemars(required, regex(pattern = NAME), length(max = 253))]
+    #[schemars(example = "web01.example.com")]
     pub name: String,
     /// The addresses it may ask for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MAX_MACHINE_ADDRESSES))]
     pub addresses: Vec<AddressBody>,
     /// The number on its case.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = MAX_MACHINE_TEXT))]
     pub serial: Option<String>,
     /// The UUID of its firmware.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = MAX_MACHINE_TEXT))]
     pub uuid: Option<String>,
     /// What its cloud calls it.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = MAX_MACHINE_TEXT))]
     pub instance_id: Option<String>,
     /// Who runs it.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = MAX_MACHINE_TEXT))]
     pub provider: Option<String>,
     /// What it is for.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = MAX_MACHINE_TEXT))]
     pub role: Option<String>,
     /// Before this it is not expected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_before: Option<UnixTime>,
-    /// From this on it is no longer expected.
+    /// From this on it is no longer expected; later than `not_before`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_after: Option<UnixTime>,
     /// Whether it may enrol only once.
@@ -56,12 +69,31 @@ pub struct MachineBody {
 /// One address of a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "MachineRecordAddress")]
 pub struct AddressBody {
     /// What kind of address it is.
     #[serde(rename = "type")]
     pub kind: AddressKind,
     /// The name or the number.
+    #[schemars(example = "192.0.2.1")]
     pub address: String,
+}
+
+impl MachineBody {
+    /// For the document.
+    fn example() -> Self {
+        Self {
+            name: "web01.example.com".to_owned(),
+            addresses: vec![AddressBody {
+                kind: AddressKind::InternalIP,
+                address: "192.0.2.1".to_owned(),
+            }],
+            instance_id: Some("i-0123456789abcdef0".to_owned()),
+            role: Some("web".to_owned()),
+            single_use: true,
+            ..Self::default()
+        }
+    }
 }
 
 impl From<MachineBody> for Machine {
@@ -86,10 +118,35 @@ impl From<MachineBody> for Machine {
     }
 }
 
+/// A record whose name stands in the path, and may be left out here.
+struct Replacement;
+
+impl JsonSchema for Replacement {
+    fn schema_name() -> Cow<'static, str> {
+        "MachineReplacement".into()
+    }
+
+    fn json_schema(schemas: &mut SchemaGenerator) -> Schema {
+        let mut schema = MachineBody::json_schema(schemas);
+        schema.remove("required");
+        let name = schema.pointer_mut("/properties/name");
+        if let Some(name) = name {
+            *name = serde_json::json!({
+                "type": "string",
+                "description": "That of the path; may be left out or empty.",
+            });
+        }
+        schema
+    }
+}
+
 /// Many records at once.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "MachineImport")]
 pub(super) struct Batch {
+    /// The records, each name once.
+    #[schemars(length(max = MAX_BATCH))]
     machines: Vec<MachineBody>,
     /// Whether they take the place of records that are there.
     #[serde(default)]
@@ -101,29 +158,48 @@ pub(super) struct Batch {
 
 /// What became of a batch, or would.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "MachineImportResult")]
 pub(super) struct BatchItem {
+    /// Whether it was only looked at.
     dry_run: bool,
+    /// How many are new.
     added: usize,
+    /// How many took the place of records that were there.
     replaced: usize,
     /// Of a dry run: the names that are in the inventory already.
     existing: Vec<String>,
 }
 
-/// One machine.
+/// One machine of the inventory.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Machine")]
 pub(super) struct MachineItem {
+    /// The name under which it enrols, in lower case.
     name: String,
+    /// The addresses it may ask for.
     addresses: Vec<MachineAddress>,
+    /// The number on its case.
     serial: Option<String>,
+    /// The UUID of its firmware.
     uuid: Option<String>,
+    /// What its cloud calls it.
     instance_id: Option<String>,
+    /// Who runs it.
     provider: Option<String>,
+    /// What it is for.
     role: Option<String>,
+    /// Before this it is not expected.
     not_before: Option<UnixTime>,
+    /// From this on it is no longer expected.
     not_after: Option<UnixTime>,
+    /// Whether it may enrol only once.
     single_use: bool,
+    /// When the record was made.
     created: UnixTime,
+    /// Its first enrolment by this record; null until then.
     enrolled: Option<UnixTime>,
+    /// Identity of the request by which it enrolled first.
+    #[schemars(extend("format" = "uuid"))]
     request: Option<String>,
 }
 
@@ -172,6 +248,7 @@ pub(super) struct Listing {
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct Named {
     /// Its name.
+    #[schemars(example = "web01.example.com")]
     name: String,
 }
 
@@ -247,7 +324,7 @@ pub(super) const PUT: Operation =
     Operation::new("putMachine", Tag::Inventory, "Add or replace a machine")
         .about("A record that is replaced keeps when it was made and whether it has enrolled; remove it first to begin anew.")
         .path::<Named>()
-        .body::<MachineBody>()
+        .body::<Replacement>()
         .answers::<MachineItem>(200, "The machine, which was there before.")
         .or_answers(201, "The machine, which is new.")
         .refuses(&[Refused::Conflict]);
@@ -261,13 +338,13 @@ pub(super) async fn put(
     body: Bytes,
 ) -> Result<Response, Refusal> {
     let body: MachineBody = required_body(&body)?;
-    may_have(&grant, &inventory_name(&name), &body)?;
     if !body.name.is_empty() && inventory_name(&body.name) != inventory_name(&name) {
         return Err(Refusal::Invalid {
             what: "name is not that of the path".to_owned(),
         });
     }
     let machine = MachineBody { name, ..body };
+    may_mint(&grant, &machine)?;
     let (record, put) = door
         .authority()
         .add_machine(machine.into(), OnExisting::Replace, &actor)
@@ -348,26 +425,20 @@ pub(super) async fn import(
     Ok(json(StatusCode::OK, &item))
 }
 
-/// Whoever gives a record addresses lets them stand in a certificate: names that it may mint; numbers, which no suffix
-/// limits, only if it may mint everything.
-fn may_have(grant: &Grant, name: &str, machine: &MachineBody) -> Result<(), Refusal> {
-    grant.demand(Needs::Mint(Names::InPath), Some(name))?;
-    for one in &machine.addresses {
-        match one.kind.is_ip() {
-            true => grant.demand(Needs::Mint(Names::All), None)?,
-            false => {
-                let address = inventory_name(&one.address);
-                grant.demand(Needs::Mint(Names::InPath), Some(&address))?;
-            }
+/// Whoever adds a record lets its name enrol, and its addresses stand in the certificate. As with approvals, a limited
+/// role reaches DNS names alone.
+fn may_mint(grant: &Grant, machine: &MachineBody) -> Result<(), Refusal> {
+    let name = inventory_name(&machine.name);
+    grant.demand(Needs::Mint(Names::InPath), Some(&name))?;
+    for address in &machine.addresses {
+        let text = inventory_name(&address.address);
+        if address.kind.is_ip() {
+            grant.demand(Needs::Mint(Names::All), None)?;
+        } else if text != name {
+            grant.demand(Needs::Mint(Names::InPath), Some(&text))?;
         }
     }
     Ok(())
-}
-
-/// Whoever adds a record lets its name enrol.
-fn may_mint(grant: &Grant, machine: &MachineBody) -> Result<(), Refusal> {
-    let name = inventory_name(&machine.name);
-    may_have(grant, &name, machine)
 }
 
 pub(super) fn put_status(put: Put) -> StatusCode {
@@ -376,6 +447,9 @@ pub(super) fn put_status(put: Put) -> StatusCode {
         Put::Replaced => StatusCode::OK,
     }
 }
+
+/// Dot-separated labels of letters, digits, `-` and `_`; only the engine knows which of these names are reserved.
+const NAME: &str = r"^[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_-]*[A-Za-z0-9_])*\.?$";
 
 /// So many records are one commit.
 pub const MAX_BATCH: usize = 500;

@@ -57,7 +57,7 @@ fn assemble() -> Value {
         "info": {
             "title": "Countersign native API",
             "version": "1.0.0",
-            "summary": "Every door's requests and every issuer's certificates.",
+            "summary": "Every door's requests, every issuer's certificates, the inventory, the policy and the audit log.",
             "description": ABOUT,
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },

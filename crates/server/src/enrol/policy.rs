@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::faults::{Refusal, Refused};
+use super::number;
 use super::operation::{Operation, Tag};
 use super::parameters::Path;
 use super::{EnrolDoor, json};
@@ -24,31 +25,42 @@ pub struct PolicyState {
 
 /// The policy in force.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+#[schemars(rename = "Policy")]
 pub(super) struct PolicyStatus {
+    /// Its number, which stands in every explanation.
     generation: u64,
+    /// When it came in force.
     loaded: Option<UnixTime>,
+    /// The files that it was read from.
     files: Vec<String>,
+    /// Its rules, in the order in which they are asked.
     rules: Vec<RuleItem>,
     /// Names that no rule approves; one with a dot in front stands for all below it.
     reserved_names: Vec<String>,
-    /// Why the files as they are now are not in force.
+    /// Why the files as they are now are not in force; null if they are.
     refused: Option<RefusedPolicy>,
 }
 
 /// One rule.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "PolicyRule")]
 pub(super) struct RuleItem {
-    /// The document it stands in; absent where a setting stands for it.
+    /// The document it stands in; null where a setting stands for it.
     policy: Option<String>,
+    /// Its name.
     name: String,
+    /// The signers whose requests it is asked about.
     signers: Vec<String>,
+    /// The rule as it would stand in a document (YAML).
     rule: String,
 }
 
 /// Why the files are not in force.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(super) struct RefusedPolicy {
+    /// When they were looked at.
     time: UnixTime,
+    /// What is wrong with them, each with its place.
     faults: Vec<String>,
 }
 
@@ -56,16 +68,21 @@ pub(super) struct RefusedPolicy {
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct Numbered {
     /// The generation.
-    #[schemars(range(min = 0, max = 9_007_199_254_740_991_u64))]
+    #[schemars(range(min = 0, max = number::MAX))]
     generation: u64,
 }
 
 /// A policy as it was put in force.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "PolicyVersion")]
 pub(super) struct PolicyVersionItem {
+    /// Its number, which stands in every explanation.
     generation: u64,
+    /// When it first came in force.
     loaded: UnixTime,
+    /// SHA-256 of the text in lower-case hexadecimal digits.
     sha256: String,
+    /// Its documents, and what the settings add to them.
     text: String,
 }
 

@@ -39,23 +39,37 @@ pub(super) struct Listing {
 
 /// One request that was turned away.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Rejection")]
 pub(super) struct RejectionItem {
+    /// Identity of the request.
+    #[schemars(extend("format" = "uuid"))]
     request_id: String,
+    /// When it was turned away.
     time: UnixTime,
+    /// The door it came through.
+    #[schemars(example = &"puppet", example = &"kubernetes")]
     door: String,
+    /// Its name at that door.
     certname: String,
+    /// `denied`, or `undecided` where evidence could not be had.
     state: RequestState,
-    /// The reason's word.
+    /// Why, in one word; `person` where a person turned it away.
     reason: String,
-    /// The reason in words.
+    /// Why, in a sentence.
     message: String,
-    /// The rule that turned it away; absent where a person did.
+    /// The rule that turned it away; null where a person did.
     rule: Option<String>,
+    /// The policy document of that rule; null where a setting stands for the rule.
     policy: Option<String>,
+    /// The generation of the policy that decided.
     generation: u64,
+    /// Who sent it.
     requester: Requester,
+    /// The address from which it was sent.
     source: Option<String>,
+    /// SHA-256 of the public key (SubjectPublicKeyInfo) in lower-case hexadecimal digits.
     spki_sha256: String,
+    /// SHA-256 of the DER of the message in lower-case hexadecimal digits.
     csr_sha256: String,
 }
 

@@ -354,7 +354,8 @@ pub(super) fn states(words: Option<&str>) -> Result<Vec<RequestState>, Refusal> 
     words
         .map(|word| {
             RequestState::from_word(word).ok_or_else(|| Refusal::Invalid {
-                what: "state must be pending, approved, issued, denied or failed".to_owned(),
+                what: "state must be pending, approved, issued, denied, failed or undecided"
+                    .to_owned(),
             })
         })
         .collect()

@@ -3,7 +3,7 @@
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use countersign_authority::WindowFault;
+use countersign_authority::{MAX_ISSUANCES, MAX_WINDOW_SECONDS, WindowFault};
 use countersign_pki::UnixTime;
 use countersign_policy::BuildWindow;
 use http::StatusCode;
@@ -21,32 +21,41 @@ use super::{Administrator, EnrolDoor, json, optional_body};
 /// What a window shall be. Whatever is left out has a default.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(rename = "WindowOpening")]
 pub(super) struct Opening {
     /// From then on; without, from now on.
     opens_at: Option<UnixTime>,
-    /// Until then...
+    /// Until then, at most 30 days later.
     closes_at: Option<UnixTime>,
-    /// ...or for so long.
+    /// For so long, in place of `closes_at`; without both, two hours.
     #[serde(deserialize_with = "number::optional")]
-    #[schemars(range(min = 1, max = number::MAX))]
+    #[schemars(range(min = 1, max = MAX_WINDOW_SECONDS))]
     seconds: Option<u64>,
     /// How many certificates it is good for.
     #[serde(deserialize_with = "number::optional")]
-    #[schemars(range(min = 1, max = 1000))]
+    #[schemars(range(min = 1, max = MAX_ISSUANCES))]
     max_issuances: Option<u64>,
     /// Only an explicit `false` trusts the name alone.
     require_token: Option<bool>,
 }
 
-/// One window.
+/// One build window.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Window")]
 pub(super) struct WindowItem {
+    /// The name that may enrol, in lower case.
     certname: String,
+    /// From then on.
     opens_at: UnixTime,
+    /// Until then.
     closes_at: UnixTime,
+    /// How many certificates it is good for.
     max_issuances: u32,
+    /// How many it has given.
     issuances: u32,
+    /// Whether a token must come with the request.
     require_token: bool,
+    /// Where it stands now.
     state: WindowState,
 }
 
@@ -101,7 +110,8 @@ pub(super) struct Listing {
 /// A window in a path.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct Named {
-    /// Whose.
+    /// The name that may enrol.
+    #[schemars(example = "web01.example.com")]
     certname: String,
 }
 

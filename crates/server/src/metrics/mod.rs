@@ -74,7 +74,7 @@ impl PolicyMetrics {
         let loads = registered(
             registry,
             "countersign_policy_loads",
-            "How often policy files were read, at the start and after changes, by outcome",
+            "How often the start or a change of the policy files put them in force, or did not, by outcome",
             Family::<StaticLabel, Counter>::default(),
         );
         let outcome = |word| loads.get_or_create_owned(&[("outcome", word)]);

@@ -60,7 +60,7 @@ impl TrafficMetrics {
     pub fn listener(&self, doorway: Doorway) -> Traffic {
         let (listener, doors): (&'static str, &[Door]) = match doorway {
             Doorway::Puppet => ("puppet", &[Door::Puppet, Door::Enrol]),
-            Doorway::Kubernetes => ("kubernetes", &[Door::Kubernetes]),
+            Doorway::Kubernetes => ("kubernetes", &[Door::Kubernetes, Door::Enrol]),
         };
         let duration = |door: &Door| {
             let label = [("door", door.word())];
@@ -164,6 +164,11 @@ pub(crate) enum Route {
     PuppetOther,
     EnrolRequests,
     EnrolCertificates,
+    EnrolPolicy,
+    EnrolRejections,
+    EnrolDecisions,
+    EnrolMachines,
+    EnrolWindows,
     EnrolAudit,
     EnrolOther,
     SigningRequests,
@@ -190,20 +195,34 @@ impl Route {
         match (segments.next(), segments.next()) {
             (Some("puppet-ca"), Some("v1")) => resource(&mut segments),
             (Some("status"), Some("v1")) => Self::Status,
-            (Some("enrol"), Some("v1")) => match segments.next() {
-                Some("requests") => Self::EnrolRequests,
-                Some("certificates") => Self::EnrolCertificates,
-                Some("audit") => Self::EnrolAudit,
-                Some(_) | None => Self::EnrolOther,
-            },
+            (Some("enrol"), Some("v1")) => Self::at_enrol(segments.next()),
             (Some("enrol"), _) => Self::EnrolOther,
             (Some(_) | None, _) => Self::PuppetOther,
+        }
+    }
+
+    /// Beside either door.
+    fn at_enrol(resource: Option<&str>) -> Self {
+        match resource {
+            Some("requests") => Self::EnrolRequests,
+            Some("certificates") => Self::EnrolCertificates,
+            Some("policy") => Self::EnrolPolicy,
+            Some("rejections") => Self::EnrolRejections,
+            Some("decisions") => Self::EnrolDecisions,
+            Some("machines" | "machine-imports") => Self::EnrolMachines,
+            Some("windows") => Self::EnrolWindows,
+            Some("audit") => Self::EnrolAudit,
+            Some(_) | None => Self::EnrolOther,
         }
     }
 
     fn at_kubernetes(path: &str) -> Self {
         let mut segments = path.split('/').skip(1);
         match segments.next() {
+            Some("enrol") => match segments.next() {
+                Some("v1") => Self::at_enrol(segments.next()),
+                Some(_) | None => Self::EnrolOther,
+            },
             Some("healthz" | "livez" | "readyz") => Self::Health,
             Some("apis") => match segments.nth(2) {
                 Some("certificatesigningrequests") => Self::SigningRequests,
@@ -228,9 +247,15 @@ impl Route {
             | Self::Sign
             | Self::Status
             | Self::PuppetOther => Door::Puppet,
-            Self::EnrolRequests | Self::EnrolCertificates | Self::EnrolAudit | Self::EnrolOther => {
-                Door::Enrol
-            }
+            Self::EnrolRequests
+            | Self::EnrolCertificates
+            | Self::EnrolPolicy
+            | Self::EnrolRejections
+            | Self::EnrolDecisions
+            | Self::EnrolMachines
+            | Self::EnrolWindows
+            | Self::EnrolAudit
+            | Self::EnrolOther => Door::Enrol,
             Self::SigningRequests | Self::Discovery | Self::Health | Self::KubernetesOther => {
                 Door::Kubernetes
             }
@@ -251,6 +276,11 @@ impl Route {
             Self::Status => "status",
             Self::EnrolRequests => "requests",
             Self::EnrolCertificates => "certificates",
+            Self::EnrolPolicy => "policy",
+            Self::EnrolRejections => "rejections",
+            Self::EnrolDecisions => "decisions",
+            Self::EnrolMachines => "machines",
+            Self::EnrolWindows => "windows",
             Self::EnrolAudit => "audit",
             Self::SigningRequests => "certificatesigningrequests",
             Self::Discovery => "discovery",
@@ -266,6 +296,18 @@ const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_call_of_the_native_interface_has_a_route_at_both_listeners() {
+        let document = "/openapi.json";
+        for path in crate::enrol::paths() {
+            let whole = format!("/enrol/v1{path}");
+            for found in [Route::at_puppet(&whole), Route::at_kubernetes(&whole)] {
+                assert_eq!(found.door(), Door::Enrol, "{path}");
+                assert_eq!(found == Route::EnrolOther, path == document, "{path}");
+            }
+        }
+    }
 
     #[test]
     fn paths_have_a_route_and_a_door() {

@@ -2,13 +2,14 @@
 
 mod audit;
 mod inventory;
+mod policy;
 
 use axum::Router;
-use countersign_authority::{Door, Submission};
+use countersign_authority::{Door, RequestState, Submission, Submitted};
 use countersign_pki::{CheckedCsr, CsrLimits};
 use countersign_policy::{Requester, Wishes};
 use countersign_server::Peer;
-use countersign_server::enrol::{EnrolDoor, router};
+use countersign_server::enrol::{EnrolDoor, PolicyState, router};
 use countersign_server::puppet::{self, PuppetDoor};
 use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::keys;
@@ -23,14 +24,17 @@ pub(crate) struct Office {
     pub(crate) world: World,
     pub(crate) interface: Router,
     pub(crate) admin: Peer,
+    pub(crate) policy: PolicyState,
 }
 
 impl Office {
     pub(crate) async fn open() -> Self {
         let world = World::start(Setup::STRICT).await;
         let issuer = world.puppet_issuer();
+        let policy = PolicyState::default();
         let native = EnrolDoor::new(world.authority.clone(), issuer.clone())
-            .with_administrators(signer_name(PUPPET_ADMIN));
+            .with_administrators(signer_name(PUPPET_ADMIN))
+            .with_policy(policy.clone());
         let native = router(native);
         let signer = signer_name(PUPPET_AGENT);
         let beside = PuppetDoor::new(world.authority.clone(), issuer, signer, START).unwrap();
@@ -39,6 +43,7 @@ impl Office {
         Self {
             interface: puppet::router(beside).merge(native),
             admin,
+            policy,
             world,
         }
     }
@@ -73,7 +78,7 @@ impl Office {
         signer: &str,
         csr: &CsrBuilder,
         usages: &[&str],
-    ) {
+    ) -> Submitted {
         let usages = usages.iter().map(|usage| (*usage).to_owned()).collect();
         let submission = Submission {
             door: Door::named(door),
@@ -89,12 +94,13 @@ impl Office {
             attachment: Vec::new(),
             decision: None,
         };
-        self.world.authority.submit(submission).await.unwrap();
+        self.world.authority.submit(submission).await.unwrap()
     }
 
-    pub(crate) async fn agent(&self, name: &str) {
-        self.submit("puppet", name, PUPPET_AGENT, &CsrBuilder::new(name), &[])
-            .await;
+    pub(crate) async fn agent(&self, name: &str) -> RequestState {
+        let csr = CsrBuilder::new(name);
+        let submitted = self.submit("puppet", name, PUPPET_AGENT, &csr, &[]);
+        submitted.await.state
     }
 }
 
@@ -135,10 +141,18 @@ async fn only_administrators_are_let_in() {
         "GET /enrol/v1/machines/web01",
         "PUT /enrol/v1/machines/web01",
         "DELETE /enrol/v1/machines/web01",
+        "POST /enrol/v1/machine-imports",
         "GET /enrol/v1/windows",
         "GET /enrol/v1/windows/web01",
         "PUT /enrol/v1/windows/web01",
         "DELETE /enrol/v1/windows/web01",
+        "GET /enrol/v1/policy",
+        "GET /enrol/v1/policy/1",
+        "GET /enrol/v1/rejections",
+        "GET /enrol/v1/decisions",
+        "GET /enrol/v1/audit",
+        "GET /enrol/v1/audit/seals",
+        "GET /enrol/v1/audit/checkpoint",
         "GET /enrol/v1/nothing",
         "PATCH /enrol/v1/requests",
     ] {

@@ -65,6 +65,16 @@ impl<'a> Call<'a> {
     }
 }
 
+/// The path of a pattern such as `/requests/{door}/{name}`, with values for what stands in braces: `puppet/web01`.
+pub(crate) fn filled(pattern: &str, values: &str) -> String {
+    let mut values = values.split('/');
+    let segments = pattern.split('/').map(|segment| match segment {
+        parameter if parameter.starts_with('{') => values.next().unwrap(),
+        fixed => fixed,
+    });
+    segments.collect::<Vec<_>>().join("/")
+}
+
 impl Answer {
     pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()

@@ -1,15 +1,20 @@
 //! The document of the native interface against its routes and its answers.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
+use countersign_authority::{RequestId, RequestState};
+use countersign_keys::{AuditKey, FileKeys, KeySpec};
+use countersign_pki::UnixTime;
+use countersign_server::Peer;
 use countersign_server::enrol::paths;
 use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::keys;
 use serde_json::{Value, json};
 
 use crate::enrol::Office;
-use crate::exchange::Call;
-use crate::world::{KUBE_CLIENT, PUPPET_ADMIN};
+use crate::exchange::{Answer, Call, filled};
+use crate::world::{KUBE_CLIENT, PUPPET_ADMIN, START};
 
 #[tokio::test]
 async fn the_document_names_every_call_and_no_other() {
@@ -79,102 +84,388 @@ async fn the_document_is_the_same_text_every_time() {
 async fn answers_are_as_documented() {
     let office = Office::open().await;
     let document = office.get("openapi.json").await;
-    for name in ["web01", "web02", "web03", "web04"] {
-        office.agent(name).await;
-    }
-    let client = CsrBuilder::new("jane").dns("jane.example.com");
-    office
-        .submit("kubernetes", "jane", KUBE_CLIENT, &client, &["client auth"])
-        .await;
-    let serial = {
-        let approved = office.post("requests/puppet/web04/approve", "").await;
-        let serial = approved.json()["certificate"]["serial"].clone();
-        serial.as_str().unwrap().to_owned()
-    };
+    let mut untried = documented(&document);
+    // As long as nothing is sealed.
+    let early = ("GET /audit/checkpoint", "", "", 404);
+    tried(&office, &document, early).await;
+    let serial = furnish(&office).await;
+    let (issued, unknown) = (format!("puppet/{serial}"), "puppet/01".to_owned());
     let administrator = json!({
         "name": "ten", "signer": PUPPET_ADMIN, "csr": CsrBuilder::new("ten").sign_pem(keys::p256_b()),
     });
     let administrator = administrator.to_string();
-    let mut untried = documented(&document);
-    for (call, parameters, body, status) in [
+    for row in [
         ("GET /openapi.json", "", "", 200),
         ("GET /requests", "", "", 200),
         ("GET /requests", "?limit=1", "", 200),
         ("GET /requests", "?past=true&state=issued,pending", "", 200),
+        (
+            "GET /requests",
+            "?reason=cel&since=2026-01-01T00:00:00Z",
+            "",
+            200,
+        ),
         ("GET /requests", "?limit=0", "", 400),
         ("POST /requests", "", administrator.as_str(), 201),
         ("POST /requests", "", administrator.as_str(), 409),
         ("POST /requests", "", "{}", 400),
-        ("GET /requests/{door}/{name}", "puppet web01", "", 200),
-        ("GET /requests/{door}/{name}", "puppet web04", "", 200),
-        ("GET /requests/{door}/{name}", "kubernetes jane", "", 200),
-        ("GET /requests/{door}/{name}", "puppet nobody", "", 404),
-        ("GET /requests/{door}/{name}", "puppet %FF", "", 400),
+        ("GET /requests/{door}/{name}", "puppet/web01", "", 200),
+        ("GET /requests/{door}/{name}", "puppet/web04", "", 200),
+        ("GET /requests/{door}/{name}", "puppet/known", "", 200),
+        ("GET /requests/{door}/{name}", "puppet/vault", "", 200),
+        ("GET /requests/{door}/{name}", "kubernetes/jane", "", 200),
+        ("GET /requests/{door}/{name}", "puppet/nobody", "", 404),
+        ("GET /requests/{door}/{name}", "puppet/%FF", "", 400),
         (
             "POST /requests/{door}/{name}/approve",
-            "puppet web01",
+            "puppet/web01",
             r#"{"reason":"ticket 7"}"#,
             200,
         ),
         (
             "POST /requests/{door}/{name}/approve",
-            "puppet web01",
+            "puppet/web01",
             "",
             409,
         ),
-        ("POST /requests/{door}/{name}/deny", "puppet web02", "", 200),
         (
-            "POST /requests/{door}/{name}/deny",
-            "puppet nobody",
+            "POST /requests/{door}/{name}/approve",
+            "puppet/nobody",
             "",
             404,
         ),
-        ("DELETE /requests/{door}/{name}", "puppet web02", "", 204),
-        ("DELETE /requests/{door}/{name}", "puppet web02", "", 404),
+        (
+            "POST /requests/{door}/{name}/approve",
+            "puppet/web02",
+            r#"{"lifetime_seconds":0}"#,
+            400,
+        ),
+        ("POST /requests/{door}/{name}/deny", "puppet/web02", "", 200),
+        ("POST /requests/{door}/{name}/deny", "puppet/web02", "", 409),
+        (
+            "POST /requests/{door}/{name}/deny",
+            "puppet/nobody",
+            "",
+            404,
+        ),
+        (
+            "POST /requests/{door}/{name}/deny",
+            "puppet/web03",
+            "[]",
+            400,
+        ),
+        ("DELETE /requests/{door}/{name}", "puppet/web02", "", 204),
+        ("DELETE /requests/{door}/{name}", "puppet/web02", "", 404),
+        ("DELETE /requests/{door}/{name}", "puppet/web01", "", 409),
         ("GET /certificates", "", "", 200),
         ("GET /certificates", "?limit=1", "", 200),
         ("GET /certificates", "?issuer=nobody", "", 404),
-        ("GET /certificates/{issuer}/{serial}", &serial, "", 200),
-        ("GET /certificates/{issuer}/{serial}", "xyz", "", 400),
+        ("GET /certificates", "?colour=red", "", 400),
+        ("GET /certificates/{issuer}/{serial}", &issued, "", 200),
+        ("GET /certificates/{issuer}/{serial}", &unknown, "", 404),
+        ("GET /certificates/{issuer}/{serial}", "puppet/xyz", "", 400),
         (
             "POST /certificates/{issuer}/{serial}/revoke",
-            &serial,
+            &issued,
             r#"{"reason":"superseded"}"#,
             200,
         ),
-        ("POST /certificates/{issuer}/{serial}/revoke", "01", "", 404),
+        (
+            "POST /certificates/{issuer}/{serial}/revoke",
+            &issued,
+            r#"{"reason":"bored"}"#,
+            400,
+        ),
+        (
+            "POST /certificates/{issuer}/{serial}/revoke",
+            &unknown,
+            "",
+            404,
+        ),
+        ("GET /policy", "", "", 200),
+        ("GET /policy/{generation}", "1", "", 200),
+        ("GET /policy/{generation}", "9007199254740991", "", 404),
+        ("GET /policy/{generation}", "18446744073709551615", "", 404),
+        ("GET /policy/{generation}", "first", "", 400),
+        ("GET /rejections", "", "", 200),
+        ("GET /rejections", "?limit=1", "", 200),
+        (
+            "GET /rejections",
+            "?certname=vault&reason=cel&door=puppet",
+            "",
+            200,
+        ),
+        ("GET /rejections", "?since=yesterday", "", 400),
+        ("GET /rejections", "?cursor=x", "", 400),
+        ("GET /decisions", "", "", 200),
+        ("GET /decisions", "?limit=1", "", 200),
+        ("GET /decisions", "?name=asked&state=pending", "", 200),
+        ("GET /decisions", "?state=nonsense", "", 400),
+        ("GET /machines", "", "", 200),
+        ("GET /machines", "?limit=1", "", 200),
+        ("GET /machines", "?enrolled=perhaps", "", 400),
+        ("POST /machines", "", r#"{"name":"db01"}"#, 201),
+        ("POST /machines", "", r#"{"name":"db01"}"#, 409),
+        ("POST /machines", "", "{}", 400),
+        ("GET /machines/{name}", "known", "", 200),
+        ("GET /machines/{name}", "db01", "", 200),
+        ("GET /machines/{name}", "nobody", "", 404),
+        (
+            "PUT /machines/{name}",
+            "db02",
+            r#"{"name":"DB02.","not_after":"2027-01-01T00:00:00Z"}"#,
+            201,
+        ),
+        ("PUT /machines/{name}", "db02", r#"{"role":"db"}"#, 200),
+        ("PUT /machines/{name}", "db02", r#"{"name":"db03"}"#, 400),
+        ("DELETE /machines/{name}", "db02", "", 204),
+        ("DELETE /machines/{name}", "db02", "", 404),
+        (
+            "POST /machine-imports",
+            "",
+            r#"{"machines":[{"name":"db03"}],"dry_run":true}"#,
+            200,
+        ),
+        (
+            "POST /machine-imports",
+            "",
+            r#"{"machines":[{"name":"db03"},{"name":"db01"}],"replace":true}"#,
+            200,
+        ),
+        (
+            "POST /machine-imports",
+            "",
+            r#"{"machines":[{"name":"db03"}]}"#,
+            409,
+        ),
+        ("POST /machine-imports", "", r#"{"machines":{}}"#, 400),
+        ("GET /windows", "", "", 200),
+        ("GET /windows", "?limit=1", "", 200),
+        ("GET /windows", "?limit=x", "", 400),
+        ("PUT /windows/{certname}", "db01", "", 201),
+        (
+            "PUT /windows/{certname}",
+            "db01",
+            r#"{"seconds":60,"require_token":false}"#,
+            200,
+        ),
+        (
+            "PUT /windows/{certname}",
+            "db01",
+            r#"{"max_issuances":0}"#,
+            400,
+        ),
+        ("GET /windows/{certname}", "db01", "", 200),
+        ("GET /windows/{certname}", "nobody", "", 404),
+        ("DELETE /windows/{certname}", "db01", "", 204),
+        ("DELETE /windows/{certname}", "db01", "", 404),
+        ("GET /audit", "", "", 200),
+        ("GET /audit", "?limit=1&newest_first=true", "", 200),
+        ("GET /audit", "?stored=true&event=approve", "", 200),
+        ("GET /audit", "?until=tomorrow", "", 400),
+        ("GET /audit/seals", "", "", 200),
+        ("GET /audit/seals", "?limit=1", "", 200),
+        ("GET /audit/seals", "?limit=101", "", 400),
+        ("GET /audit/checkpoint", "", "", 200),
     ] {
-        let (path, operation) = operation(&document, call);
-        let method = call.split(' ').next().unwrap();
-        let path = match (path.contains('{'), parameters.split_once(' ')) {
-            (true, Some((door, name))) => path.replace("{door}", door).replace("{name}", name),
-            (true, None) => path
-                .replace("{issuer}", "puppet")
-                .replace("{serial}", parameters),
-            (false, _) => format!("{path}{parameters}"),
-        };
-        let answer = Call::new(&office.admin, &format!("{method} /enrol/v1{path}"))
-            .body(body)
-            .send(&office.interface)
-            .await;
-        assert_eq!(answer.status, status, "{method} {path}: {}", answer.text());
-        if status < 300 {
-            untried.remove(call);
-        }
-        let mut response = &operation["responses"][status.to_string()];
-        if let Some(place) = response["$ref"].as_str() {
-            response = document.pointer(place.trim_start_matches('#')).unwrap();
-        }
-        assert!(response.is_object(), "{call} does not document {status}");
-        match response.pointer("/content/application~1json/schema") {
-            // An OpenAPI document has members that no schema of ours names.
-            Some(_) if path == "/openapi.json" => {}
-            Some(schema) => conforms(&document, schema, &answer.json())
-                .unwrap_or_else(|fault| panic!("{method} {path}: {fault}: {}", answer.text())),
-            None => assert_eq!(answer.text(), "", "{call}"),
+        tried(&office, &document, row).await;
+        if row.3 < 300 {
+            untried.remove(row.0);
         }
     }
     assert_eq!(untried, BTreeSet::new());
+}
+
+/// A call, what follows its path or stands in it, a body and the status of the answer.
+type Row<'a> = (&'a str, &'a str, &'a str, u16);
+
+/// Makes a call; its answer is documented and has the form that the document gives it.
+async fn tried(office: &Office, document: &Value, (call, values, body, status): Row<'_>) {
+    let (path, _) = operation(document, call);
+    let path = match path.contains('{') {
+        true => filled(path, values),
+        false => format!("{path}{values}"),
+    };
+    let answer = sent(office, &office.admin, call, &path, body).await;
+    assert_eq!(answer.status, status, "{call} {path}: {}", answer.text());
+    let schema = documented_answer(document, call, status);
+    match schema {
+        // An OpenAPI document has members that no schema of ours names.
+        Some(_) if path == "/openapi.json" => {}
+        Some(schema) => conforms(document, schema, &answer.json())
+            .unwrap_or_else(|fault| panic!("{call} {path}: {fault}: {}", answer.text())),
+        None => assert_eq!(answer.text(), "", "{call}"),
+    }
+}
+
+async fn sent(office: &Office, peer: &Peer, call: &str, path: &str, body: &str) -> Answer {
+    let method = call.split(' ').next().unwrap();
+    Call::new(peer, &format!("{method} /enrol/v1{path}"))
+        .body(body)
+        .send(&office.interface)
+        .await
+}
+
+/// The schema of an answer; `None`: it has no body.
+fn documented_answer<'d>(document: &'d Value, call: &str, status: u16) -> Option<&'d Value> {
+    let (_, operation) = operation(document, call);
+    let found = operation["responses"].get(status.to_string());
+    let mut response = found.unwrap_or_else(|| panic!("{call} does not document {status}"));
+    if let Some(place) = response["$ref"].as_str() {
+        response = document.pointer(place.trim_start_matches('#')).unwrap();
+    }
+    response.pointer("/content/application~1json/schema")
+}
+
+/// Requests that rules approved, denied, left alone and could not decide, each on other evidence; two seals. The serial is
+/// that of a certificate.
+async fn furnish(office: &Office) -> String {
+    let authority = &office.world.authority;
+    authority.policy_version("rules: []").await.unwrap();
+    for record in [
+        json!({"name": "known", "addresses": [{"type": "InternalIP", "address": "192.0.2.1"}], "single_use": true}),
+        json!({"name": "other", "uuid": "U1", "not_before": "2026-01-01T00:00:00Z"}),
+    ] {
+        let added = office.post("machines", &record.to_string()).await;
+        assert_eq!(added.status, 201, "{}", added.text());
+    }
+    let window =
+        Call::new(&office.admin, "PUT /enrol/v1/windows/built").body(r#"{"require_token":false}"#);
+    assert_eq!(window.send(&office.interface).await.status, 201);
+    office.world.set_policy(RULES);
+    let (policy, files) = (authority.policy(), vec!["/etc/fleet.yaml".to_owned()]);
+    office.policy.set(&policy, START, files);
+    let fault = "fleet.yaml:3:1: unknown field rule".to_owned();
+    office.policy.refused(START, vec![fault]);
+    for (name, state) in [
+        ("web01", RequestState::Pending),
+        ("web02", RequestState::Pending),
+        ("web03", RequestState::Pending),
+        ("web04", RequestState::Pending),
+        ("known", RequestState::Issued),
+        ("built", RequestState::Issued),
+        ("vault", RequestState::Denied),
+        ("asked", RequestState::Pending),
+        ("unsure", RequestState::Undecided),
+    ] {
+        assert_eq!(office.agent(name).await, state, "{name}");
+    }
+    let decisions = office.get("decisions").await;
+    let evidence = decisions.get("items").and_then(Value::as_array);
+    let evidence = evidence.unwrap().iter();
+    let evidence = evidence.flat_map(|item| item["evidence"].as_object().unwrap());
+    let known = evidence.map(|(kind, found)| format!("{kind} {}", !found.is_null()));
+    let known: BTreeSet<_> = known.collect();
+    let all = [
+        "executions true",
+        "ledger true",
+        "machine false",
+        "machine true",
+        "webhooks true",
+        "window false",
+        "window true",
+    ];
+    assert_eq!(known, all.map(str::to_owned).into());
+    let client = CsrBuilder::new("jane").dns("jane.example.com");
+    office
+        .submit("kubernetes", "jane", KUBE_CLIENT, &client, &["client auth"])
+        .await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("key.pem");
+    FileKeys::generate_file(&path, KeySpec::P256).unwrap();
+    let key = AuditKey::load(&path).unwrap();
+    authority.seal_audit(&key).await.unwrap();
+    let approved = office.post("requests/puppet/web04/approve", "").await;
+    authority.seal_audit(&key).await.unwrap();
+    let approved = approved.json();
+    let serial = approved.pointer("/certificate/serial");
+    serial.and_then(Value::as_str).unwrap().to_owned()
+}
+
+const RULES: &str = r#"
+apiVersion: countersign.dev/v1alpha1
+kind: ApprovalPolicy
+metadata: {name: fleet}
+spec:
+  signers: [countersign.dev/puppet-agent]
+  rules:
+    - name: reserved
+      deny: {cel: 'request.commonName == "vault"', message: "reserved name"}
+    - name: revoked
+      deny: {cel: 'ledger.revoked != null'}
+    - name: script
+      when: 'request.commonName == "asked"'
+      approve: {executable: {path: /bin/false, timeout: 10s}}
+    - name: building
+      approve: {window: {}}
+    - name: inventory
+      approve: {machine: {once: true}}
+    - name: cmdb
+      when: 'request.commonName == "unsure"'
+      approve: {webhook: {url: "https://cmdb.example.com/"}}
+"#;
+
+/// Who may not call is told so in the documented way, by every call.
+#[tokio::test]
+async fn refusals_are_as_documented() {
+    let office = Office::open().await;
+    let document = office.get("openapi.json").await;
+    let nobody = office.world.anonymous();
+    let agent = office.world.puppet_agent("agent").await;
+    let guarded = documented(&document)
+        .into_iter()
+        .filter(|call| call != "GET /openapi.json");
+    for call in guarded {
+        let (path, _) = operation(&document, &call);
+        let path = filled(path, "a/b");
+        for (peer, status) in [(&nobody, 401), (&agent, 403)] {
+            let answer = sent(&office, peer, &call, &path, "").await;
+            assert_eq!(answer.status, status, "{call}");
+            let schema = documented_answer(&document, &call, status).unwrap();
+            assert_eq!(
+                conforms(&document, schema, &answer.json()),
+                Ok(()),
+                "{call}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn everything_in_the_document_is_described() {
+    let document = Office::open().await.get("openapi.json").await;
+    let mut undescribed = Vec::new();
+    for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
+        assert!(!name.contains("_for_") && !name.ends_with("Item"), "{name}");
+        note_undescribed(name, schema, &mut undescribed);
+    }
+    for call in documented(&document) {
+        let (_, operation) = operation(&document, &call);
+        for parameter in operation["parameters"].as_array().into_iter().flatten() {
+            if parameter["description"].as_str().is_none_or(str::is_empty) {
+                undescribed.push(format!("{call}: {}", parameter["name"]));
+            }
+        }
+    }
+    assert_eq!(undescribed, [""; 0]);
+}
+
+/// Where a schema, a member of it or one of its choices has no description. The word that tells choices apart needs none.
+fn note_undescribed(place: &str, schema: &Value, undescribed: &mut Vec<String>) {
+    let is_described = schema["description"].is_string()
+        || schema["$ref"].is_string()
+        || schema.get("const").is_some();
+    if !is_described {
+        undescribed.push(place.to_owned());
+    }
+    for (name, member) in schema["properties"].as_object().into_iter().flatten() {
+        note_undescribed(&format!("{place}.{name}"), member, undescribed);
+    }
+    for choice in schema["oneOf"].as_array().into_iter().flatten() {
+        if choice["properties"].is_object() {
+            note_undescribed(place, choice, undescribed);
+        }
+    }
 }
 
 #[tokio::test]
@@ -251,6 +542,17 @@ fn conforms(document: &Value, schema: &Value, value: &Value) -> Result<(), Strin
     };
     if !types.contains(&json!(kind)) {
         return Err(format!("{value} is none of {types:?}"));
+    }
+    if let (Some(format), Some(text)) = (schema["format"].as_str(), value.as_str()) {
+        let is_right = match format {
+            "date-time" => UnixTime::parse_rfc3339(text).is_ok(),
+            "uuid" => RequestId::parse(text).is_some(),
+            "ip" => text.parse::<IpAddr>().is_ok(),
+            other => return Err(format!("{other} is no format that is known here")),
+        };
+        if !is_right {
+            return Err(format!("{text} is not in the format {format}"));
+        }
     }
     for item in value.as_array().into_iter().flatten() {
         conforms(document, &schema["items"], item)?;

@@ -17,7 +17,7 @@ use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::keys;
 use http::Method;
 
-use crate::exchange::{Answer, Call};
+use crate::exchange::{Answer, Call, filled};
 use crate::world::{KUBE_CLIENT, PUPPET_ADMIN, PUPPET_AGENT, START, Setup, World, signer_name};
 
 /// An authority where several people have roles, with both its listeners.
@@ -66,7 +66,9 @@ impl Site {
             ("nobody", self.world.anonymous()),
             ("a foreign certificate", self.world.kubernetes_admin().await),
         ];
-        for name in ["agent", "reader", "minter", "signer", "limited", "boss"] {
+        for name in [
+            "agent", "reader", "minter", "builder", "signer", "limited", "boss",
+        ] {
             callers.push((name, self.world.puppet_agent(name).await));
         }
         callers.push(("an administrator", self.world.puppet_admin().await));
@@ -124,6 +126,7 @@ fn entries() -> Vec<Entry> {
     let all = [
         (certname("reader"), Role::Read, None),
         (certname("minter"), Role::Mint, None),
+        (certname("builder"), Role::Mint, Some(".lab")),
         (certname("signer"), Role::Sign, None),
         (certname("limited"), Role::Sign, Some(".lab")),
         (certname("boss"), Role::Admin, None),
@@ -131,6 +134,7 @@ fn entries() -> Vec<Entry> {
         (Holder::Below(suffix(".signers")), Role::Sign, None),
         (group("auditors"), Role::Read, None),
         (group("deciders"), Role::Sign, None),
+        (group("builders"), Role::Mint, Some(".lab")),
         (group("owners"), Role::Admin, None),
     ];
     all.into_iter()
@@ -155,57 +159,87 @@ type Row = (
 
 const LAB: &str = r#"{"certnames":["absent.lab"]}"#;
 const BOTH: &str = r#"{"certnames":["absent.lab","absent.prod"]}"#;
+const IN_LAB: &str = r#"{"name":"absent.lab"}"#;
+const IN_PROD: &str = r#"{"name":"absent.prod"}"#;
+const BATCH_IN_LAB: &str = r#"{"machines":[{"name":"a.lab"},{"name":"B.LAB."}],"dry_run":true}"#;
+const BATCH_IN_PROD: &str =
+    r#"{"machines":[{"name":"a.lab"},{"name":"absent.prod"}],"dry_run":true}"#;
 
 #[rustfmt::skip]
 const PUPPET: [Row; 27] = [
-    ("GET", "/puppet-ca/v1/certificate/", "absent.lab", "", "yyyyyyyyy", ""),
-    ("GET", "/puppet-ca/v1/certificate_revocation_list/ca", "", "", "yyyyyyyyy", ""),
-    ("PUT", "/puppet-ca/v1/certificate_request", "/absent.lab", "", "yyyyyyyyy", ""),
-    ("GET", "/puppet-ca/v1/certificate_request", "/absent.lab", "", "...y.yyyy", "read"),
-    ("GET", "/puppet-ca/v1/certificate_request/", "agent", "", "..yy.yyyy", "read"),
-    ("DELETE", "/puppet-ca/v1/certificate_request", "/absent.lab", "", ".....yyyy", "sign for absent.lab"),
-    ("DELETE", "/puppet-ca/v1/certificate_request", "/absent.prod", "", ".....y.yy", "sign for absent.prod"),
-    ("POST", "/puppet-ca/v1/certificate_renewal", "", "", "..yyyyyyy", ""),
-    ("GET", "/puppet-ca/v1/expirations", "", "", "..yyyyyyy", ""),
-    ("GET", "/puppet-ca/v1/certificate_status", "/absent.lab", "", "...y.yyyy", "read"),
-    ("PUT", "/puppet-ca/v1/certificate_status", "/absent.lab", "", ".....yyyy", "sign for absent.lab"),
-    ("PUT", "/puppet-ca/v1/certificate_status", "/absent.prod", "", ".....y.yy", "sign for absent.prod"),
-    ("PUT", "/puppet-ca/v1/certificate_status", "/lab", "", ".....y.yy", "sign for lab"),
-    ("DELETE", "/puppet-ca/v1/certificate_status", "/absent.lab", "", ".....yyyy", "sign for absent.lab"),
-    ("DELETE", "/puppet-ca/v1/certificate_status", "/absent.prod", "", ".....y.yy", "sign for absent.prod"),
-    ("GET", "/puppet-ca/v1/certificate_statuses", "/any", "", "...y.yyyy", "read"),
-    ("PUT", "/puppet-ca/v1/certificate_revocation_list", "", "", ".......yy", "admin"),
-    ("PUT", "/puppet-ca/v1/clean", "", LAB, ".....yyyy", "sign"),
-    ("PUT", "/puppet-ca/v1/clean", "", BOTH, ".....y.yy", "sign"),
-    ("POST", "/puppet-ca/v1/sign", "", LAB, ".....yyyy", "sign"),
-    ("POST", "/puppet-ca/v1/sign", "", BOTH, ".....y.yy", "sign"),
-    ("POST", "/puppet-ca/v1/sign/all", "", "", ".....y.yy", "sign"),
-    ("POST", "/puppet-ca/v1/sign/all", "/more", "", ".....y.yy", "sign"),
-    ("GET", "/status/v1/services", "", "", "yyyyyyyyy", ""),
-    ("GET", "/status/v1/simple", "", "", "yyyyyyyyy", ""),
-    ("PATCH", "/puppet-ca/v1/certificate_status", "/absent.lab", "", ".........", ""),
-    ("GET", "/puppet-ca/v1/nothing", "", "", ".........", ""),
+    ("GET", "/puppet-ca/v1/certificate/", "absent.lab", "", "yyyyyyyyyy", ""),
+    ("GET", "/puppet-ca/v1/certificate_revocation_list/ca", "", "", "yyyyyyyyyy", ""),
+    ("PUT", "/puppet-ca/v1/certificate_request", "/absent.lab", "", "yyyyyyyyyy", ""),
+    ("GET", "/puppet-ca/v1/certificate_request", "/absent.lab", "", "...y..yyyy", "read"),
+    ("GET", "/puppet-ca/v1/certificate_request/", "agent", "", "..yy..yyyy", "read"),
+    ("DELETE", "/puppet-ca/v1/certificate_request", "/absent.lab", "", "......yyyy", "sign for absent.lab"),
+    ("DELETE", "/puppet-ca/v1/certificate_request", "/absent.prod", "", "......y.yy", "sign for absent.prod"),
+    ("POST", "/puppet-ca/v1/certificate_renewal", "", "", "..yyyyyyyy", ""),
+    ("GET", "/puppet-ca/v1/expirations", "", "", "..yyyyyyyy", ""),
+    ("GET", "/puppet-ca/v1/certificate_status", "/absent.lab", "", "...y..yyyy", "read"),
+    ("PUT", "/puppet-ca/v1/certificate_status", "/absent.lab", "", "......yyyy", "sign for absent.lab"),
+    ("PUT", "/puppet-ca/v1/certificate_status", "/absent.prod", "", "......y.yy", "sign for absent.prod"),
+    ("PUT", "/puppet-ca/v1/certificate_status", "/lab", "", "......y.yy", "sign for lab"),
+    ("DELETE", "/puppet-ca/v1/certificate_status", "/absent.lab", "", "......yyyy", "sign for absent.lab"),
+    ("DELETE", "/puppet-ca/v1/certificate_status", "/absent.prod", "", "......y.yy", "sign for absent.prod"),
+    ("GET", "/puppet-ca/v1/certificate_statuses", "/any", "", "...y..yyyy", "read"),
+    ("PUT", "/puppet-ca/v1/certificate_revocation_list", "", "", "........yy", "admin"),
+    ("PUT", "/puppet-ca/v1/clean", "", LAB, "......yyyy", "sign"),
+    ("PUT", "/puppet-ca/v1/clean", "", BOTH, "......y.yy", "sign"),
+    ("POST", "/puppet-ca/v1/sign", "", LAB, "......yyyy", "sign"),
+    ("POST", "/puppet-ca/v1/sign", "", BOTH, "......y.yy", "sign"),
+    ("POST", "/puppet-ca/v1/sign/all", "", "", "......y.yy", "sign"),
+    ("POST", "/puppet-ca/v1/sign/all", "/more", "", "......y.yy", "sign"),
+    ("GET", "/status/v1/services", "", "", "yyyyyyyyyy", ""),
+    ("GET", "/status/v1/simple", "", "", "yyyyyyyyyy", ""),
+    ("PATCH", "/puppet-ca/v1/certificate_status", "/absent.lab", "", "..........", ""),
+    ("GET", "/puppet-ca/v1/nothing", "", "", "..........", ""),
 ];
 
 #[rustfmt::skip]
-const NATIVE: [Row; 16] = [
-    ("GET", "/requests", "", "", "...y.yyyy", "read"),
-    ("POST", "/requests", "", "", ".......yy", "admin"),
-    ("GET", "/requests/{door}/{name}", "puppet/absent.lab", "", "...y.yyyy", "read"),
-    ("DELETE", "/requests/{door}/{name}", "puppet/absent.lab", "", ".....yyyy", "sign for absent.lab"),
-    ("DELETE", "/requests/{door}/{name}", "puppet/absent.prod", "", ".....y.yy", "sign for absent.prod"),
+const NATIVE: [Row; 40] = [
+    ("GET", "/requests", "", "", "...y..yyyy", "read"),
+    ("POST", "/requests", "", "", "........yy", "admin"),
+    ("GET", "/requests/{door}/{name}", "puppet/absent.lab", "", "...y..yyyy", "read"),
+    ("DELETE", "/requests/{door}/{name}", "puppet/absent.lab", "", "......yyyy", "sign for absent.lab"),
+    ("DELETE", "/requests/{door}/{name}", "puppet/absent.prod", "", "......y.yy", "sign for absent.prod"),
     // The name of a Kubernetes object says nothing about its certificate.
-    ("DELETE", "/requests/{door}/{name}", "kubernetes/absent.lab", "", ".....y.yy", "sign"),
-    ("POST", "/requests/{door}/{name}/approve", "puppet/absent.lab", "", ".....yyyy", "sign for absent.lab"),
-    ("POST", "/requests/{door}/{name}/approve", "puppet/absent.prod", "", ".....y.yy", "sign for absent.prod"),
-    ("POST", "/requests/{door}/{name}/approve", "kubernetes/absent.lab", "", ".....y.yy", "sign"),
-    ("POST", "/requests/{door}/{name}/approve", "local/absent.lab", "", ".....y.yy", "sign"),
-    ("POST", "/requests/{door}/{name}/deny", "puppet/absent.lab", "", ".....yyyy", "sign for absent.lab"),
-    ("POST", "/requests/{door}/{name}/deny", "puppet/absent.prod", "", ".....y.yy", "sign for absent.prod"),
-    ("GET", "/certificates", "", "", "...y.yyyy", "read"),
-    ("GET", "/certificates/{issuer}/{serial}", "puppet/7F", "", "...y.yyyy", "read"),
-    ("POST", "/certificates/{issuer}/{serial}/revoke", "puppet/7F", "", ".....yyyy", "sign"),
-    ("GET", "/nothing", "", "", "...yyyyyy", "a role"),
+    ("DELETE", "/requests/{door}/{name}", "kubernetes/absent.lab", "", "......y.yy", "sign"),
+    ("POST", "/requests/{door}/{name}/approve", "puppet/absent.lab", "", "......yyyy", "sign for absent.lab"),
+    ("POST", "/requests/{door}/{name}/approve", "puppet/absent.prod", "", "......y.yy", "sign for absent.prod"),
+    ("POST", "/requests/{door}/{name}/approve", "kubernetes/absent.lab", "", "......y.yy", "sign"),
+    ("POST", "/requests/{door}/{name}/approve", "local/absent.lab", "", "......y.yy", "sign"),
+    ("POST", "/requests/{door}/{name}/deny", "puppet/absent.lab", "", "......yyyy", "sign for absent.lab"),
+    ("POST", "/requests/{door}/{name}/deny", "puppet/absent.prod", "", "......y.yy", "sign for absent.prod"),
+    ("GET", "/certificates", "", "", "...y..yyyy", "read"),
+    ("GET", "/certificates/{issuer}/{serial}", "puppet/7F", "", "...y..yyyy", "read"),
+    ("POST", "/certificates/{issuer}/{serial}/revoke", "puppet/7F", "", "......yyyy", "sign"),
+    ("GET", "/policy", "", "", "...y..yyyy", "read"),
+    ("GET", "/policy/{generation}", "7", "", "...y..yyyy", "read"),
+    ("GET", "/rejections", "", "", "...y..yyyy", "read"),
+    ("GET", "/decisions", "", "", "...y..yyyy", "read"),
+    ("GET", "/machines", "", "", "...yyyyyyy", "mint or read"),
+    ("POST", "/machines", "", IN_LAB, "....yy..yy", "mint"),
+    ("POST", "/machines", "", IN_PROD, "....y...yy", "mint"),
+    ("GET", "/machines/{name}", "absent.lab", "", "...yyyyyyy", "mint or read"),
+    ("GET", "/machines/{name}", "absent.prod", "", "...yyyyyyy", "mint or read"),
+    ("PUT", "/machines/{name}", "absent.lab", "", "....yy..yy", "mint for absent.lab"),
+    ("PUT", "/machines/{name}", "absent.prod", "", "....y...yy", "mint for absent.prod"),
+    ("DELETE", "/machines/{name}", "absent.lab", "", "....yy..yy", "mint for absent.lab"),
+    ("DELETE", "/machines/{name}", "absent.prod", "", "....y...yy", "mint for absent.prod"),
+    ("POST", "/machine-imports", "", BATCH_IN_LAB, "....yy..yy", "mint"),
+    // One name too many.
+    ("POST", "/machine-imports", "", BATCH_IN_PROD, "....y...yy", "mint"),
+    ("GET", "/windows", "", "", "...yyyyyyy", "mint or read"),
+    ("GET", "/windows/{certname}", "absent.lab", "", "...yyyyyyy", "mint or read"),
+    ("PUT", "/windows/{certname}", "absent.lab", "", "....yy..yy", "mint for absent.lab"),
+    ("PUT", "/windows/{certname}", "absent.prod", "", "....y...yy", "mint for absent.prod"),
+    ("DELETE", "/windows/{certname}", "absent.lab", "", "....yy..yy", "mint for absent.lab"),
+    ("DELETE", "/windows/{certname}", "absent.prod", "", "....y...yy", "mint for absent.prod"),
+    ("GET", "/audit", "", "", "...y..yyyy", "read"),
+    ("GET", "/audit/seals", "", "", "...y..yyyy", "read"),
+    ("GET", "/audit/checkpoint", "", "", "...y..yyyy", "read"),
+    ("GET", "/nothing", "", "", "...yyyyyyy", "a role"),
 ];
 
 /// Every call of a door stands in the table, and no other needs a role.
@@ -291,6 +325,8 @@ async fn every_role_makes_exactly_its_calls_of_the_native_interface() {
             let needed = match (needed, *who) {
                 ("a role", _) => "a role: admin, sign, mint or read".to_owned(),
                 ("sign", "limited") => "the role sign for every name".to_owned(),
+                // Has the role, and not for the name in the body.
+                ("mint", "builder") => "the role mint for absent.prod".to_owned(),
                 _ => format!("the role {needed}"),
             };
             let error = &answer.json()["error"];
@@ -310,15 +346,6 @@ async fn every_role_makes_exactly_its_calls_of_the_native_interface() {
         }
         assert_eq!(admitted, expected, "{line}");
     }
-}
-
-fn filled(pattern: &str, values: &str) -> String {
-    let mut values = values.split('/');
-    let segments = pattern.split('/').map(|segment| match segment {
-        parameter if parameter.starts_with('{') => values.next().unwrap(),
-        fixed => fixed,
-    });
-    segments.collect::<Vec<_>>().join("/")
 }
 
 #[test]
@@ -352,9 +379,19 @@ async fn refusals_do_not_tell_what_exists() {
     let serial = known.certificate.serial().to_string();
     let callers = site.callers().await;
     // Who is refused, by what the call needs; for a certificate the limit is found on record, by who may read it.
-    let read = ["nobody", "a foreign certificate", "agent", "minter"].as_slice();
+    let list = ["nobody", "a foreign certificate", "agent"].as_slice();
+    let read = [list, &["minter", "builder"]].concat();
+    let read = read.as_slice();
     let sign = [read, &["reader", "limited"]].concat();
     let revoke = [read, &["reader"]].concat();
+    let mint = [list, &["reader", "builder", "signer", "limited"]].concat();
+    let admin = site.world.puppet_admin().await;
+    for line in [
+        "PUT /enrol/v1/machines/there.prod",
+        "PUT /enrol/v1/windows/there.prod",
+    ] {
+        assert_eq!(site.at_puppet(&admin, line, "{}").await.status, 201);
+    }
     let (waiting, issued) = (["there.prod", "gone.prod"], ["known.prod", "gone.prod"]);
     let serials = [&*serial, "7F"];
     for (line, names, refused) in [
@@ -385,6 +422,12 @@ async fn refusals_do_not_tell_what_exists() {
             serials,
             &revoke,
         ),
+        ("GET /enrol/v1/machines/NAME", waiting, list),
+        ("PUT /enrol/v1/machines/NAME", waiting, &mint),
+        ("DELETE /enrol/v1/machines/NAME", waiting, &mint),
+        ("GET /enrol/v1/windows/NAME", waiting, list),
+        ("PUT /enrol/v1/windows/NAME", waiting, &mint),
+        ("DELETE /enrol/v1/windows/NAME", waiting, &mint),
     ] {
         for (who, peer) in callers.iter().filter(|(who, _)| refused.contains(who)) {
             let mut told = Vec::new();
@@ -426,22 +469,27 @@ async fn kubernetes_groups_have_roles_at_their_own_listener_alone() {
     site.wait("web.prod").await;
     let read = "GET /enrol/v1/requests";
     let approve = "POST /enrol/v1/requests/puppet/web.prod/approve";
+    let (window, other) = (
+        "PUT /enrol/v1/windows/a.lab",
+        "PUT /enrol/v1/windows/a.prod",
+    );
     let callers = [
-        (site.world.anonymous(), [401, 401]),
+        (site.world.anonymous(), [401; 4]),
         // Certificates of the other trust domain, whatever they may do there.
-        (site.world.puppet_admin().await, [401, 401]),
-        (site.world.puppet_agent("boss").await, [401, 401]),
+        (site.world.puppet_admin().await, [401; 4]),
+        (site.world.puppet_agent("boss").await, [401; 4]),
         // The Kubernetes door's own administrators have no role here unless they are given one.
-        (site.world.kubernetes_admin().await, [403, 403]),
-        (site.user("joe", "dev").await, [403, 403]),
+        (site.world.kubernetes_admin().await, [403; 4]),
+        (site.user("joe", "dev").await, [403; 4]),
         // A user's name is no certname.
-        (site.user("signer", "dev").await, [403, 403]),
-        (site.user("amy", "auditors").await, [200, 403]),
-        (site.user("dan", "deciders").await, [200, 200]),
+        (site.user("signer", "dev").await, [403; 4]),
+        (site.user("amy", "auditors").await, [200, 403, 403, 403]),
+        (site.user("dan", "deciders").await, [200, 200, 403, 403]),
+        (site.user("bea", "builders").await, [403, 403, 201, 403]),
     ];
     for (peer, expected) in &callers {
         let mut found = Vec::new();
-        for line in [read, approve] {
+        for line in [read, approve, window, other] {
             found.push(site.at_kubernetes(peer, line).await.status);
         }
         assert_eq!(found, expected, "{peer:?}");

@@ -19,7 +19,8 @@ use countersign_pki::{
     SubjectBuilder, UnixTime, ext, oid, seal,
 };
 use countersign_policy::{
-    PersonDecision, PersonVerdict, Policy, Requester, Rule, RuleKind, SignerName, Wishes,
+    PersonDecision, PersonVerdict, Policy, PolicyFile, PolicySet, Requester, Rule, RuleKind,
+    SignerName, Wishes,
 };
 use countersign_server::{KnownClient, Peer, PeerIdentity};
 use countersign_store::SqliteStore;
@@ -141,6 +142,18 @@ impl World {
             keys: issuer_keys,
             _folder: folder,
         }
+    }
+
+    /// Puts the rules of an `ApprovalPolicy` in force.
+    pub(crate) fn set_policy(&self, document: &str) {
+        let file = PolicyFile::new("policy.yaml".into(), document.to_owned());
+        let policy = self.authority.policy();
+        self.authority.set_policy(Policy {
+            generation: policy.generation + 1,
+            rules: PolicySet::read(&[file]).unwrap().into_rules(),
+            reserved_names: policy.reserved_names.clone(),
+            reserved_groups: Default::default(),
+        });
     }
 
     pub(crate) fn puppet_issuer(&self) -> IssuerId {

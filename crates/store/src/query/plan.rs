@@ -519,6 +519,7 @@ fn what_was_turned_away_is_read_backwards_from_its_place() {
             since: Some(UnixTime(0)),
             before,
             limit: 10,
+            skip: 0,
         };
         let plan = one_plan(|connection| rejections(connection, &filter));
         let by_place = match before {

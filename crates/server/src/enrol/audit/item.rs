@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 /// One entry. The members of the first group are there always, and null where there is nothing to say.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "AuditEntry")]
 pub struct AuditItem {
     /// When; null only for an entry that cannot be read.
     pub time: Option<UnixTime>,
@@ -25,15 +26,15 @@ pub struct AuditItem {
     pub token_id: Option<String>,
     /// Why, in one word.
     pub reason: Option<String>,
-    /// The public key concerned.
+    /// The public key concerned: its SHA-256 in lower-case hexadecimal digits.
     pub spki_sha256: Option<String>,
-    /// The request message concerned.
+    /// The request message concerned: its SHA-256 in lower-case hexadecimal digits.
     pub csr_sha256: Option<String>,
     /// The address from which it was done.
     pub source: Option<IpAddr>,
     /// Who did it.
     pub actor: Option<String>,
-    /// The certificate concerned.
+    /// The certificate concerned: its serial number in hexadecimal digits.
     pub serial: Option<String>,
     /// The process that wrote it.
     pub replica: Option<String>,
@@ -132,14 +133,23 @@ impl AuditItem {
 /// What is signed of a seal: it says everything about the log up to its last entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Checkpoint {
+    /// The number of the seal, counted from 1.
     number: u64,
+    /// When it was made.
     time: UnixTime,
+    /// The first entry that it seals.
     first: AuditPlace,
+    /// The last entry that it seals.
     last: AuditPlace,
+    /// How many entries that is.
     count: u64,
+    /// The hash of the entry before its first, in lower-case hexadecimal digits.
     previous: String,
+    /// The hash of its last entry, in lower-case hexadecimal digits.
     hash: String,
+    /// The key that signed it: its SHA-256 in lower-case hexadecimal digits.
     key_sha256: String,
+    /// The signature over it, in base64.
     signature: String,
 }
 
@@ -191,6 +201,7 @@ impl Checkpoint {
 
 /// A seal: its checkpoint, and the hashes of its entries.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Seal")]
 pub struct SealItem {
     #[serde(flatten)]
     checkpoint: Checkpoint,

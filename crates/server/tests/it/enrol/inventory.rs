@@ -124,7 +124,7 @@ async fn records_that_cannot_be_are_refused_with_a_reason() {
     let office = Office::open().await;
     for (body, why) in [
         ("", "the body: EOF"),
-        ("[]", "the body: not an object"),
+        ("[]", "the body: it must be an object"),
         ("{}", "a record without a name: the name cannot be used"),
         (r#"{"name":"a","colour":"red"}"#, "unknown field `colour`"),
         (
@@ -156,16 +156,30 @@ async fn records_that_cannot_be_are_refused_with_a_reason() {
             r#"{"name":"a\u001b[2J"}"#,
             r"a\u{1b}[2J: the name cannot be used",
         ),
+    ] {
+        let (status, word, message) = code(&office.post("machines", body).await);
+        assert_eq!((status, word.as_str()), (400, "invalid"), "{body}");
+        assert!(message.contains(why), "{body}: {message}");
+    }
+    for (body, why) in [
+        ("", "the body: EOF"),
+        (r#"[{"name":"a"}]"#, "the body: it must be an object"),
+        ("{}", "missing field `machines`"),
+        (r#"{"name":"a"}"#, "unknown field `name`"),
         (
             r#"{"machines":[{"name":"a"},{"name":"A."}]}"#,
             "a: it is named twice",
+        ),
+        (
+            r#"{"machines":[{"name":"a"},{"role":"web"}]}"#,
+            "a record without a name",
         ),
         (
             r#"{"machines":[{"name":"a"}],"force":true}"#,
             "unknown field `force`",
         ),
     ] {
-        let (status, word, message) = code(&office.post("machines", body).await);
+        let (status, word, message) = code(&office.post("machine-imports", body).await);
         assert_eq!((status, word.as_str()), (400, "invalid"), "{body}");
         assert!(message.contains(why), "{body}: {message}");
     }
@@ -365,7 +379,11 @@ async fn windows_that_cannot_be_are_refused_with_a_reason() {
         ),
         (json!({"seconds": 0}), "must be later than opens_at"),
         (json!({"seconds": 2_592_001}), "at most 30 days"),
-        (json!({"seconds": u64::MAX}), "at most 30 days"),
+        (
+            json!({"seconds": 9_007_199_254_740_991_u64}),
+            "at most 30 days",
+        ),
+        (json!({"seconds": u64::MAX}), "a whole number"),
         (json!({"seconds": -1}), "invalid value"),
         (
             json!({"closes_at": "2026-01-02T03:04:05Z"}),

@@ -384,7 +384,10 @@ async fn a_rule_may_approve_at_once() {
     assert_eq!(condition_types(&created), ["Approved"]);
     let condition = &created["status"]["conditions"][0];
     assert_eq!(condition["reason"], "CountersignApproved");
-    assert_eq!(condition["message"], "approved by rule autosign");
+    assert_eq!(
+        condition["message"],
+        "approved by rule autosign; asked: autosign: approve"
+    );
     assert_eq!(condition["lastUpdateTime"], "2026-01-02T03:04:05Z");
     assert!(bytes(&created["status"]["certificate"]).starts_with(b"-----BEGIN CERTIFICATE-----\n"));
     // What the signer cannot sign waits for a person all the same, and no rule is asked.
@@ -395,3 +398,64 @@ async fn a_rule_may_approve_at_once() {
     object["metadata"]["name"] = json!("custom");
     assert_eq!(api.create(&object).await["status"], json!({}));
 }
+
+/// Who sees nothing but the object learns which rules were asked and what each said.
+#[tokio::test]
+async fn conditions_name_the_rules_that_were_asked() {
+    let api = Api::start().await;
+    api.world.set_policy(RULES);
+    for (name, kind, reason, message) in [
+        (
+            "vault",
+            "Denied",
+            "CountersignDenied",
+            "denied by rule reserved (reserved name); asked: reserved: deny",
+        ),
+        (
+            "jane",
+            "Approved",
+            "CountersignApproved",
+            "approved by rule people; asked: reserved: abstain, cmdb: not asked, people: approve",
+        ),
+    ] {
+        let created = api.create(&manifest_of(name, &CsrBuilder::new(name))).await;
+        assert_eq!(condition_types(&created), [kind], "{name}");
+        let condition = &created["status"]["conditions"][0];
+        assert_eq!(condition["reason"], reason, "{name}");
+        assert_eq!(condition["message"], message, "{name}");
+        assert_eq!(api.get(&path_of(&created)).await.ok(), created, "{name}");
+    }
+    // Evidence that could not be had decides nothing: the object waits, without a condition, to be looked at again.
+    let waits = api
+        .create(&manifest_of("unsure", &CsrBuilder::new("unsure")))
+        .await;
+    assert_eq!(waits["status"], json!({}));
+    let record = api.record("unsure").await.unwrap();
+    assert_eq!(record.state, RequestState::Pending);
+    assert!(record.explanation.retry && record.explanation.is_stopped());
+    let told = record.explanation.in_short();
+    assert!(
+        told.ends_with("; asked: reserved: abstain, cmdb: unavailable"),
+        "{told}"
+    );
+    // A person is not bound by that.
+    let decided = api.decide(&waits, "Denied").await.ok();
+    assert_eq!(condition_types(&decided), ["Denied"]);
+    assert_eq!(api.state("unsure").await, RequestState::Denied);
+}
+
+const RULES: &str = r#"
+apiVersion: countersign.dev/v1alpha1
+kind: ApprovalPolicy
+metadata: {name: people}
+spec:
+  signers: [kubernetes.io/kube-apiserver-client]
+  rules:
+    - name: reserved
+      deny: {cel: 'request.commonName == "vault"', message: "reserved name"}
+    - name: cmdb
+      when: 'request.commonName == "unsure"'
+      approve: {webhook: {url: "https://cmdb.example.com/"}}
+    - name: people
+      approve: {always: {}}
+"#;

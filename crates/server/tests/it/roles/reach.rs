@@ -58,6 +58,88 @@ async fn a_limited_signer_works_within_its_suffixes() {
     assert_eq!(site.at_puppet(&limited, &line, names).await.status, 200);
 }
 
+/// Whoever adds a record lets a name enrol, with the record's addresses in its certificate.
+#[tokio::test]
+async fn a_limited_minter_works_within_its_suffixes() {
+    let site = Site::open().await;
+    let builder = site.world.puppet_agent("builder").await;
+    let minter = site.world.puppet_agent("minter").await;
+    let with = |name: &str, kind: &str, address: &str| json!({"name": name, "addresses": [{"type": kind, "address": address}]});
+    let inside = json!({"name": "a.lab"});
+    let outside = with("e.lab", "InternalDNS", "vault.prod");
+    for (line, body, refused) in [
+        ("POST machines", inside.clone(), None),
+        ("POST machines", json!({"name": "B.LAB."}), None),
+        (
+            "PUT machines/c.lab",
+            with("c.lab", "Hostname", "C.lab"),
+            None,
+        ),
+        (
+            "PUT machines/c.lab",
+            with("", "ExternalDNS", "www.lab"),
+            None,
+        ),
+        ("POST machines", json!({"name": "a.prod"}), Some("a.prod")),
+        ("POST machines", json!({"name": "lab"}), Some("lab")),
+        ("POST machines", json!({"role": "web"}), Some("")),
+        ("POST machines", outside.clone(), Some("vault.prod")),
+        ("PUT machines/e.lab", outside.clone(), Some("vault.prod")),
+        (
+            "POST machines",
+            with("e.lab", "Hostname", "vault"),
+            Some("vault"),
+        ),
+        (
+            "POST machines",
+            with("e.lab", "InternalIP", "192.0.2.1"),
+            Some("every name"),
+        ),
+        (
+            "POST machine-imports",
+            json!({"machines": [{"name": "d.lab"}, outside]}),
+            Some("vault.prod"),
+        ),
+        (
+            "POST machine-imports",
+            json!({"machines": [inside, {"name": "d.lab"}], "replace": true}),
+            None,
+        ),
+        ("PUT windows/w.lab", json!({}), None),
+        ("PUT windows/w.prod", json!({}), Some("w.prod")),
+        // In a path, the name as it is enrolled.
+        ("PUT windows/W.LAB", json!({}), Some("W.LAB")),
+    ] {
+        let line = line.replacen(' ', " /enrol/v1/", 1);
+        let answer = site.at_puppet(&builder, &line, &body.to_string()).await;
+        match refused {
+            None => assert!(answer.status < 300, "{line} {body}: {}", answer.text()),
+            Some(name) => assert_eq!(
+                (answer.status, &answer.json()["error"]["message"]),
+                (
+                    403,
+                    &json!(format!("this call needs the role mint for {name}"))
+                ),
+                "{line} {body}"
+            ),
+        }
+    }
+    // What is refused leaves nothing behind, and a role without limits adds the same.
+    let list = site
+        .at_puppet(&builder, "GET /enrol/v1/machines", "")
+        .await
+        .json();
+    let names: Vec<_> = list["items"].as_array().unwrap().iter().collect();
+    let names: Vec<_> = names.iter().map(|item| item["name"].as_str()).collect();
+    assert_eq!(names, ["a.lab", "b.lab", "c.lab", "d.lab"].map(Some));
+    let (line, body) = (
+        "POST /enrol/v1/machines",
+        with("e.prod", "InternalIP", "192.0.2.1"),
+    );
+    let answer = site.at_puppet(&minter, line, &body.to_string()).await;
+    assert_eq!(answer.status, 201, "{}", answer.text());
+}
+
 /// The limit holds for every name that the certificate would have, not only for the one in the path.
 #[tokio::test]
 async fn other_names_in_a_request_do_not_widen_a_limited_role() {
