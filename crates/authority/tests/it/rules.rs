@@ -1,5 +1,7 @@
 //! The way of a request through rules of every kind: what each finds, what is on record then, and what was used up.
 
+use std::time::Duration;
+
 use countersign_authority::{Duplicate, Executables, RequestState, SubmitFault};
 use countersign_pki::{CheckedCsr, CsrLimits, RevocationReason, UnixTime};
 use countersign_policy::{Deciding, Machine};
@@ -268,9 +270,13 @@ async fn a_program_that_finds_no_place_leaves_it_undecided() {
     site.program("quick", "exit 0");
     let authority = site.authority().clone();
     let slow = tokio::spawn(async move { authority.submit(submission("slow")).await });
-    while site.runs().is_empty() {
-        tokio::task::yield_now().await;
-    }
+    let begun = async {
+        while site.runs().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    let patience = Duration::from_secs(30);
+    tokio::time::timeout(patience, begun).await.unwrap();
     let key = new_key();
     let busy = site.ask(agent("quick", &key)).await;
     assert_eq!(busy.state, RequestState::Undecided);
