@@ -31,6 +31,7 @@ mod metrics;
 mod newer_clients;
 mod pkilint;
 mod policy_cli;
+mod policy_manual;
 mod puppet_agent;
 mod puppetserver_ca;
 mod reload;
