@@ -127,10 +127,8 @@ impl Core {
     ) -> Result<Reached, Broken> {
         let begun = Instant::now();
         let now = self.clock.now();
-        let mut evidence = Evidence::none();
-        if decision.is_some() {
-            evidence = evidence.with_person(decision.clone());
-        }
+        // A request whose rules are asked has been decided by nobody.
+        let mut evidence = Evidence::none().with_person(decision);
         for _ in 0..MAX_ROUNDS {
             let queries = match decide(&rules.policy, &case.request(), &evidence, now) {
                 Outcome::Done(mut verdict) => {
@@ -173,7 +171,6 @@ impl Core {
         let request = case.request();
         let name = request.name();
         match query {
-            // A request whose rules are asked has been decided by nobody.
             Query::Person => Answered::Person(None),
             Query::AutosignFile(path) => {
                 let file = self.evidence.file(&path).await;

@@ -18,7 +18,7 @@ pub(crate) use inventory::{
     AddArgs, AddressArg, MachineCommand, MachineImportArgs, OpenArgs, Reach, RecordFormat,
     WindowCommand,
 };
-pub(crate) use policy::{ExplainArgs, PolicyCommand};
+pub(crate) use policy::{ExplainArgs, PolicyCommand, ReplayArgs};
 pub(crate) use verbs::{
     CaServer, DeleteArgs, GenerateArgs, ImportArgs, OfflineArgs, PruneArgs, ServerNameArgs,
     SetupArgs, Ttl,
@@ -181,6 +181,11 @@ pub(crate) struct ConfigArg {
 }
 
 impl ConfigArg {
+    /// The file.
+    pub(crate) fn file(&self) -> Option<PathBuf> {
+        self.config.clone()
+    }
+
     /// The directory that was named by a flag, else that of the file.
     pub(crate) fn data(&self, named: &DataArg) -> Result<DataArg, ConfigFault> {
         match (named.dir(), &self.config) {

@@ -80,7 +80,7 @@ fn run(command: Command) -> Result<u8> {
         Command::Csr { command } => block_on(commands::csr::run(command)).map(|()| 0),
         Command::Machine { command } => block_on(commands::machine::run(command)).map(|()| 0),
         Command::Window { command } => block_on(commands::window::run(command)).map(|()| 0),
-        Command::Policy { command } => commands::policy::run(command),
+        Command::Policy { command } => block_on(commands::policy::run(command)),
         Command::Ca { verbose, command } => {
             if verbose {
                 logging::start(&config::Log {

@@ -175,11 +175,12 @@ impl Live {
         policy.generation = version.generation;
         if version.generation == self.authority.policy().generation {
             self.policies.settled();
+            self.policy_metrics.settled();
         } else {
             let files = serve::shown(&files);
             self.policies.set(&policy, version.loaded, files);
+            self.policy_metrics.applied(version.generation);
         }
-        self.policy_metrics.applied(version.generation);
         Ok(policy)
     }
 

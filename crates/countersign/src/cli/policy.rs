@@ -9,20 +9,23 @@ use countersign_pki::UnixTime;
 use countersign_policy::trial::Scene;
 use countersign_policy::{Finding, SignerName};
 
-use super::OutputArg;
+use super::{DOORS, OutputArg, Reach};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
     /// Tell what is wrong with policy files and with the files that their rules need
     #[command(
-        after_help = "Examples:\n  countersign policy check /etc/countersign/policies\n  countersign policy check agents.yaml denials.yaml -o json"
+        after_help = "Examples:\n  countersign policy check /etc/countersign/policies\n  countersign policy check agents.yaml denials.yaml -o json\n  countersign policy check --data /var/lib/countersign"
     )]
     Check {
-        /// Policy files, or folders of them
-        #[arg(value_name = "FILE|DIR", required = true)]
+        /// Policy files, or folders of them [default: ask the running server which policy is in force, and whether a
+        /// change of its files was refused]
+        #[arg(value_name = "FILE|DIR")]
         places: Vec<PathBuf>,
         #[command(flatten)]
         output: OutputArg,
+        #[command(flatten)]
+        reach: Box<Reach>,
     },
     /// Run the cases of test files; nothing outside is asked
     #[command(
@@ -43,6 +46,31 @@ pub(crate) enum PolicyCommand {
         after_help = "Examples:\n  countersign policy explain --policy agents.yaml web01.csr.pem\n  countersign policy explain --policy agents.yaml web01.csr.pem --source 192.0.2.7 --answer cmdb=approve\n  countersign policy explain --config /etc/countersign.yaml web01.csr.pem"
     )]
     Explain(Box<ExplainArgs>),
+    /// Decide the requests on record anew under a changed policy, and tell what would change; nothing is written
+    #[command(
+        after_help = "Examples:\n  countersign policy replay --policy changed.yaml --since 2026-01-02T00:00:00Z\n  countersign policy replay --policy /etc/countersign/policies --door puppet -o json"
+    )]
+    Replay(Box<ReplayArgs>),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// The changed policy: a file, or a folder of them (repeatable)
+    #[arg(long, value_name = "FILE|DIR", required = true)]
+    pub(crate) policy: Vec<PathBuf>,
+    /// Only requests that arrived then or later, for example 2026-01-02T03:04:05Z
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<String>,
+    /// Only those of one door
+    #[arg(long, value_parser = DOORS)]
+    pub(crate) door: Option<String>,
+    /// Also show what would not change
+    #[arg(long)]
+    pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArg,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
 }
 
 #[derive(Debug, Args)]
@@ -53,7 +81,8 @@ pub(crate) struct ExplainArgs {
     /// A policy file, or a folder of them (repeatable)
     #[arg(long, value_name = "FILE|DIR", required_unless_present = "config")]
     pub(crate) policy: Vec<PathBuf>,
-    /// Countersign's configuration file (YAML): what its autosign setting stands for is asked after the policies
+    /// Countersign's configuration file (YAML): its policies, unless others are named, and what its autosign setting
+    /// stands for, which is asked after them
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// The door through which it comes

@@ -1,6 +1,8 @@
-//! `countersign policy`: files and decisions, all offline.
+//! `countersign policy`: files and decisions, offline but for those that are on record.
 
 mod explain;
+mod replay;
+mod status;
 mod trials;
 
 use anyhow::Result;
@@ -15,15 +17,23 @@ use crate::policy_files;
 use crate::policy_files::BadLines;
 
 /// Carries a command out; the number is its exit code.
-pub(crate) fn run(command: PolicyCommand) -> Result<u8> {
+pub(crate) async fn run(command: PolicyCommand) -> Result<u8> {
     match command {
-        PolicyCommand::Check { places, output } => check(&places, output.form),
+        PolicyCommand::Check {
+            places,
+            output,
+            reach,
+        } => match places.is_empty() {
+            true => status::run(&reach, output.form).await,
+            false => check(&places, output.form),
+        },
         PolicyCommand::Test {
             files,
             coverage,
             output,
         } => trials::run(&files, coverage, output.form),
         PolicyCommand::Explain(args) => explain::run(&args),
+        PolicyCommand::Replay(args) => replay::run(&args).await,
     }
 }
 

@@ -38,6 +38,7 @@ mod policy_manual;
 mod puppet_agent;
 mod puppetserver_ca;
 mod reload;
+mod replay;
 mod schemathesis;
 mod service_manager;
 mod site;

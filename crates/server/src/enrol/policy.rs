@@ -29,6 +29,8 @@ pub(super) struct PolicyStatus {
     loaded: Option<UnixTime>,
     files: Vec<String>,
     rules: Vec<RuleItem>,
+    /// Names that no rule approves; one with a dot in front stands for all below it.
+    reserved_names: Vec<String>,
     /// Why the files as they are now are not in force.
     refused: Option<RefusedPolicy>,
 }
@@ -81,6 +83,7 @@ impl PolicyState {
             loaded: Some(loaded),
             files,
             rules: rules.collect(),
+            reserved_names: policy.reserved_names.iter().cloned().collect(),
             refused: None,
         }));
     }

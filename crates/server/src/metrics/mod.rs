@@ -104,6 +104,11 @@ impl PolicyMetrics {
         self.is_refused.set(0);
     }
 
+    /// The files are again what is in force.
+    pub fn settled(&self) {
+        self.is_refused.set(0);
+    }
+
     /// The files are bad; an earlier policy stays in force.
     pub fn refused(&self) {
         self.refused.inc();

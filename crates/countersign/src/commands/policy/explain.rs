@@ -24,7 +24,12 @@ use crate::signers;
 /// Decides; the exit code says whether a decision could be made, not which.
 pub(super) fn run(args: &ExplainArgs) -> Result<u8> {
     let csr = read_csr(&args.csr)?;
-    let (set, scene) = match (policy_files::read(&args.policy), scene(args)?) {
+    let settings = settings(args)?;
+    let places = match (&settings, args.policy.is_empty()) {
+        (Some(settings), true) => settings.policy_paths(),
+        (_, _) => args.policy.clone(),
+    };
+    let (set, scene) = match (policy_files::read(&places), scene(args)?) {
         (Ok(set), Ok(scene)) => (set, scene),
         (Err(faults), _) | (_, Err(faults)) => {
             complain(&faults);
@@ -32,7 +37,7 @@ pub(super) fn run(args: &ExplainArgs) -> Result<u8> {
         }
     };
     let lists = policy_files::lists(&set);
-    let (policy, autosign) = policy(args, set)?;
+    let (policy, autosign) = policy(settings.as_ref(), set)?;
     let requester = requester(args);
     let wishes = Wishes {
         usages: args.usage.clone(),
@@ -116,17 +121,25 @@ fn scene(args: &ExplainArgs) -> Result<Result<Scene, Faults>> {
     Ok(scene.with_objects(path, &text))
 }
 
+/// The configuration, if one is named.
+fn settings(args: &ExplainArgs) -> Result<Option<Settings>> {
+    let read = |config: &PathBuf| {
+        Settings::new(&ServeArgs {
+            config: Some(config.clone()),
+            ..ServeArgs::default()
+        })
+    };
+    args.config.as_ref().map(read).transpose()
+}
+
 /// The rules of the files, then what the configuration's settings stand for.
-fn policy(args: &ExplainArgs, set: PolicySet) -> Result<(Policy, BTreeMap<PathBuf, AutosignFile>)> {
-    let mut policy = match &args.config {
+fn policy(
+    settings: Option<&Settings>,
+    set: PolicySet,
+) -> Result<(Policy, BTreeMap<PathBuf, AutosignFile>)> {
+    let mut policy = match settings {
         None => Policy::default(),
-        Some(config) => {
-            let settings = Settings::new(&ServeArgs {
-                config: Some(config.clone()),
-                ..ServeArgs::default()
-            })?;
-            signers::policy(&settings.config, &settings.names)?
-        }
+        Some(settings) => signers::policy(&settings.config, &settings.names)?,
     };
     let mut autosign = BTreeMap::new();
     for kind in policy.rules.iter().flat_map(|rule| &rule.kinds) {
