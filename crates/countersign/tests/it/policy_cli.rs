@@ -193,7 +193,7 @@ fn what_cannot_be_read_is_named() {
         assert!(finished.stderr.contains(part), "{part} in {finished}");
     }
     for arguments in [
-        &["check"][..],
+        &["replay"][..],
         &["test"],
         &["explain", "@empty/x.txt"],
         &["chek"],
