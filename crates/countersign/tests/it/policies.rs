@@ -273,7 +273,10 @@ fn the_audit_log_has_the_policy_its_verdicts_and_what_deciders_said() {
         let found = found.find(|entry| entry["event"] == event && entry[key] == value);
         found.unwrap_or_else(|| panic!("no {event} with {key} {value} in {exported}"))
     };
-    find("policy.loaded", "subject", "policy/1");
+    assert_eq!(
+        find("policy.loaded", "subject", "policy/1")["generation"],
+        1
+    );
     assert_eq!(
         find("machine.added", "certname", "web01.example.com")["actor"],
         "countersign-admin"
