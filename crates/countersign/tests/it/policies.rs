@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
-use countersign_testkit::https::Answer;
+use countersign_pki::oid;
+use countersign_testkit::csr::CsrBuilder;
+use countersign_testkit::https::{Answer, HttpsClient};
+use countersign_testkit::keys;
 use serde_json::{Value, json};
 
 use crate::commands::wait_until;
 use crate::governed::Mood::{self, Allows, Dead, Denies, Slow};
 use crate::governed::{AGENTS, CLIENTS, Cmdb, Governed, PolicyFolder, policy};
 use crate::puppet_agent::{agent, bootstrap};
-use crate::site::{install, kubernetes_request};
+use crate::site::{JSON, install, kubernetes_request, put_request};
 
 const PRODUCTION: &str = "    - name: vault-is-ours
       deny: {cel: 'request.commonName == \"vault.example.com\"', message: a reserved name}
@@ -447,4 +450,47 @@ fn an_executable_has_a_timeout_of_its_own() {
         assert_eq!(steps[1]["finding"], finding, "{explained}");
         assert_eq!(world.is_signed(name), finding == "match");
     }
+}
+
+/// The recipe of the cookbook, with the roles that it wants.
+#[test]
+fn two_people_are_needed_where_one_prepares_and_another_approves() {
+    let recipe = include_str!("../../../../docs/cookbook/two-people.yaml");
+    let access = "access:
+  - {certname: alice.example.com, role: mint, suffixes: [.prod.example.com]}
+  - {certname: bob.example.com, role: sign, suffixes: [.prod.example.com]}
+";
+    let world = Governed::start(&[("two-people.yaml", recipe)], access);
+    let site = &world.site;
+    let person = |name: &str| {
+        assert_eq!(site.ask(name).status, 200);
+        assert_eq!(site.put_state(name, "signed").status, 204);
+        let key = keys::p256_a().pkcs8_pem();
+        site.holder(&site.certificate(name).body, key.as_bytes())
+    };
+    let (alice, bob) = (person("alice.example.com"), person("bob.example.com"));
+    let name = "db01.prod.example.com";
+    let prepare = |by: &HttpsClient| {
+        let body = json!({"name": name, "instance_id": "i-0abc"}).to_string();
+        let answer = by.call("POST", "/enrol/v1/machines", &[JSON], body.as_bytes());
+        answer.unwrap().status
+    };
+    let approve = |by: &HttpsClient| {
+        let path = format!("/enrol/v1/requests/puppet/{name}/approve");
+        by.call("POST", &path, &[JSON], b"{}").unwrap().status
+    };
+    let instance_id = oid::puppet_oid("pp_instance_id").unwrap();
+    let csr = CsrBuilder::new(name).extension(&instance_id, "i-0abc");
+    let ask = || put_request(&site.anonymous(), name, &csr.sign_pem(keys::p256_b())).status;
+
+    // Nobody has prepared it, so there is nothing to approve.
+    assert_eq!(ask(), 403);
+    assert_ne!(approve(&bob), 200);
+    assert!(!world.is_signed(name));
+    assert_eq!((prepare(&bob), prepare(&alice)), (403, 201));
+    assert_eq!(ask(), 200);
+    assert_eq!(approve(&alice), 403);
+    assert!(!world.is_signed(name));
+    assert_eq!(approve(&bob), 200);
+    assert!(world.is_signed(name));
 }
