@@ -331,7 +331,8 @@ impl Core {
             WebhookAnswer::Deny { .. } => WebhookOutcome::Denied,
             WebhookAnswer::Pend { .. } => WebhookOutcome::Pending,
             WebhookAnswer::Unavailable { reason } => {
-                warn!(url = webhook.address(), request = %case.id, name = ?case.key, reason, "webhook");
+                let url = webhook.address();
+                warn!(url, request = %case.id, name = ?case.key, reason, "webhook");
                 WebhookOutcome::Failed
             }
         };

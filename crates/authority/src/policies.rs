@@ -34,17 +34,15 @@ pub async fn policy_version(
             loaded: clock.now(),
             text: text.to_owned(),
         };
+        let subject = format!("policy/{generation}");
+        let entry = AuditEntry::own(version.loaded, "policy.loaded", subject);
         let change = Change {
             preconditions: vec![Precondition::PolicyFree { generation }],
             writes: vec![Write::PutPolicy(version.clone())],
-            audit: vec![
-                AuditEntry::own(
-                    version.loaded,
-                    "policy.loaded",
-                    format!("policy/{generation}"),
-                )
-                .detail(format!("SHA-256 {}", digest.to_hex())),
-            ],
+            audit: vec![AuditEntry {
+                generation: Some(generation),
+                ..entry.detail(format!("SHA-256 {}", digest.to_hex()))
+            }],
         };
         match store.commit(change).await {
             Ok(_) => return Ok(version),

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result};
 use countersign_authority::{Authority, Deciders, Signer};
@@ -47,6 +48,8 @@ pub(crate) struct Live {
     /// What administrators are told of the policy in force.
     pub(crate) policies: PolicyState,
     pub(crate) policy_metrics: PolicyMetrics,
+    /// Whether the policy files, as they were read last, have faults.
+    pub(crate) is_refused: AtomicBool,
     pub(crate) metrics: ReloadMetrics,
     pub(crate) running: Mutex<Running>,
 }
@@ -214,11 +217,19 @@ impl Live {
             true => self.policy_metrics.applied(told.policy.generation),
             false => self.policy_metrics.settled(),
         }
+        if self.is_refused.swap(false, Ordering::Relaxed) && !told.is_new {
+            let generation = told.policy.generation;
+            info!(
+                generation,
+                "the policy files are again those that are in force"
+            );
+        }
     }
 
     /// Says what is wrong with the policy files, once for each change of them.
     fn policies_refused(&self, error: &anyhow::Error) {
         self.policy_metrics.refused();
+        self.is_refused.store(true, Ordering::Relaxed);
         let faults = match error.downcast_ref::<BadPolicies>() {
             Some(bad) => bad.faults.clone(),
             None => vec![format!("{error:#}")],

@@ -6,6 +6,7 @@ mod signals;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context as _, Result};
 use countersign_authority::{
@@ -193,6 +194,7 @@ impl Service {
             policies: policy_state,
             metrics: counters.reloads,
             policy_metrics: counters.policies,
+            is_refused: AtomicBool::new(false),
             running: Mutex::new(Running {
                 settings,
                 addresses: addresses.clone(),

@@ -3,6 +3,7 @@
 //! Debian 12's agent 7.23 cannot use `key_type=ec` and makes RSA 4096 keys by default; 2048 bits keep the
 //! tests quick.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -97,6 +98,24 @@ impl PuppetAgent {
 
     /// Any other `puppet` command, with this agent's folders, server and name.
     pub fn run(&self, arguments: &[&str]) -> Result<Finished, RunFault> {
+        run_with_deadline(self.command(arguments), self.deadline)
+    }
+
+    /// A shell script that does for commands of two words (`ssl bootstrap`) what an installed `puppet` would do on this
+    /// host. What it is told counts for more than this agent's own name and server.
+    pub fn script(&self) -> String {
+        let command = self.command(&[]);
+        let quoted = |word: &OsStr| format!("'{}'", word.to_string_lossy());
+        let own: Vec<String> = command.get_args().map(quoted).collect();
+        format!(
+            "#!/bin/sh\nHOME={}; export HOME\nverb=$1 action=$2; shift 2\nexec {} \"$verb\" \"$action\" {} \"$@\"\n",
+            quoted(self.folder.as_os_str()),
+            quoted(command.get_program()),
+            own.join(" ")
+        )
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command
             .args(arguments)
@@ -114,7 +133,7 @@ impl PuppetAgent {
         for (name, value) in &self.settings {
             command.arg(format!("--{name}")).arg(value);
         }
-        run_with_deadline(command, self.deadline)
+        command
     }
 
     /// Where the agent keeps its private key.

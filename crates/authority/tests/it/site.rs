@@ -63,6 +63,7 @@ impl Site {
 
     pub(crate) fn policy(&self, generation: u64, rules: &str) -> Policy {
         Policy {
+            reserved_groups: Default::default(),
             generation,
             rules: rules_of(&self.path("policy.yaml"), rules),
             reserved_names: ["ca.example.com".to_owned()].into(),

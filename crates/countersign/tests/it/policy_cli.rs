@@ -193,7 +193,7 @@ fn what_cannot_be_read_is_named() {
         assert!(finished.stderr.contains(part), "{part} in {finished}");
     }
     for arguments in [
-        &["check"][..],
+        &["replay"][..],
         &["test"],
         &["explain", "@empty/x.txt"],
         &["chek"],
@@ -431,25 +431,4 @@ fn puppets_autosign_setting_is_shown_as_the_one_rule_it_stands_for() {
         );
     }
     assert!(!data.exists(), "nothing is created");
-}
-
-/// Whoever follows the manual gets what the manual says.
-#[test]
-fn the_examples_of_the_manual_are_right() {
-    let manual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/policies.md");
-    let manual = fs::read_to_string(manual).unwrap();
-    let mut examples = manual
-        .split("```yaml\n")
-        .skip(1)
-        .map(|rest| rest.split_once("```").unwrap().0);
-    let folder = Folder::new(&[
-        ("puppet-agents.yaml", examples.next().unwrap()),
-        ("puppet-agents-test.yaml", examples.next().unwrap()),
-        ("autosign.conf", "*.lab.example.com\n"),
-    ]);
-    let checked = folder.policy(&["check", "@puppet-agents.yaml"]);
-    assert!(checked.success(), "{checked}");
-    let tested = folder.policy(&["test", "@puppet-agents-test.yaml", "--coverage"]);
-    assert!(tested.success(), "{tested}");
-    assert_eq!(tested.stdout, "3 passed, 0 failed\n");
 }

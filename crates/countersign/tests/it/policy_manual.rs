@@ -1,0 +1,258 @@
+//! docs/policies.md does what it says: its walk from an empty folder to a policy that decides, and its cookbook.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use countersign_pki::UnixTime;
+use countersign_testkit::agent::PuppetAgent;
+use countersign_testkit::chain::Ca;
+use countersign_testkit::deadline::run_with_deadline;
+use countersign_testkit::keys;
+use countersign_testkit::server_process::ServerProcess;
+
+use crate::installation::{binary, run};
+use crate::site::install;
+
+/// A fenced block of the manual.
+#[derive(Debug)]
+enum Block<'a> {
+    /// Commands.
+    Commands(&'a str),
+    /// What they print.
+    Printed(&'a str),
+    /// What the server's log says then.
+    Logged(&'a str),
+}
+
+/// Somebody who follows the manual in an empty folder.
+struct Reader {
+    folder: tempfile::TempDir,
+    server: Option<ServerProcess>,
+    /// What the last commands printed.
+    printed: String,
+}
+
+impl Reader {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let reader = Self {
+            folder,
+            server: None,
+            printed: String::new(),
+        };
+        for below in ["bin", "here"] {
+            fs::create_dir(reader.path(below)).unwrap();
+        }
+        symlink(binary(), reader.path("bin/countersign")).unwrap();
+        reader
+    }
+
+    fn path(&self, below: &str) -> PathBuf {
+        self.folder.path().join(below)
+    }
+
+    fn follow(&mut self, block: &Block<'_>) {
+        match block {
+            Block::Commands(text) => match text.split_once("countersign serve ") {
+                Some((before, arguments)) => {
+                    self.run(before);
+                    self.serve(arguments.trim());
+                }
+                None => self.run(text),
+            },
+            Block::Printed(text) => self.has_read(text),
+            Block::Logged(text) => {
+                let server = self.server.as_ref().unwrap();
+                let is_told =
+                    |log: &str| log.lines().any(|line| resembles(line, &format!("…{text}")));
+                assert!(server.wait_for_log(is_told), "{text}\n{server}");
+            }
+        }
+    }
+
+    fn run(&mut self, commands: &str) {
+        let mut shell = Command::new("sh");
+        let path = std::env::var("PATH").unwrap_or_default();
+        shell
+            .args(["-c", &format!("exec 2>&1\n{commands}")])
+            .current_dir(self.path("here"))
+            .env("PATH", format!("{}:{path}", self.path("bin").display()))
+            .env_remove("COUNTERSIGN_DATA")
+            .env_remove("RUST_LOG");
+        let finished = run_with_deadline(shell, Duration::from_secs(180)).unwrap();
+        self.printed = finished.stdout;
+    }
+
+    /// On free ports, which the agent is told of; the rest as printed.
+    fn serve(&mut self, arguments: &str) {
+        let mut command = Command::new(binary());
+        command
+            .arg("serve")
+            .args(arguments.split_whitespace())
+            .args([
+                "--listen",
+                "127.0.0.1:0",
+                "--kubernetes-listen",
+                "127.0.0.1:0",
+            ])
+            .current_dir(self.path("here"))
+            .env_remove("COUNTERSIGN_DATA")
+            .env_remove("RUST_LOG");
+        let server =
+            ServerProcess::start_command(command).unwrap_or_else(|fault| panic!("{fault}"));
+        let port = server.addresses.puppet_port().unwrap();
+        let agent = PuppetAgent::new(&self.path("agent"), "localhost", port, "reader").unwrap();
+        install(&self.path("bin/puppet"), &agent.script(), 0o755);
+        self.server = Some(server);
+    }
+
+    /// Each line of the manual is printed, in this order.
+    fn has_read(&self, manual: &str) {
+        let mut printed = self.printed.lines();
+        for line in manual.lines() {
+            let is_there = printed.any(|one| resembles(one.trim_end(), line));
+            assert!(
+                is_there,
+                "{line}\nis not among, or not there in\n{}",
+                self.printed
+            );
+        }
+    }
+}
+
+/// Whether a line is the one of the manual, where `…` stands for anything.
+fn resembles(line: &str, manual: &str) -> bool {
+    let mut parts = manual.split('…');
+    let Some(mut rest) = line.strip_prefix(parts.next().unwrap_or_default()) else {
+        return false;
+    };
+    let mut is_open = false;
+    for part in parts {
+        is_open = part.is_empty();
+        match rest.split_once(part) {
+            Some((_, after)) => rest = after,
+            None => return false,
+        }
+    }
+    is_open || rest.is_empty()
+}
+
+fn blocks(section: &str) -> Vec<Block<'_>> {
+    let mut blocks = Vec::new();
+    let mut fences = section.split("\n```");
+    fences.next();
+    while let (Some(block), Some(_)) = (fences.next(), fences.next()) {
+        let (kind, text) = block.split_once('\n').unwrap();
+        blocks.push(match kind {
+            "sh" => Block::Commands(text),
+            "log" => Block::Logged(text),
+            "" => Block::Printed(text),
+            other => panic!("a block of {other}"),
+        });
+    }
+    blocks
+}
+
+#[test]
+fn a_newcomer_writes_tests_watches_and_changes_a_policy_as_the_manual_says() {
+    let (_, rest) = MANUAL.split_once("\n## A first policy\n").unwrap();
+    let (section, _) = rest.split_once("\n## ").unwrap();
+    let blocks = blocks(section);
+    let commands = blocks
+        .iter()
+        .filter(|block| matches!(block, Block::Commands(_)));
+    assert!(commands.count() > 10, "{blocks:?}");
+    let mut reader = Reader::new();
+    for block in &blocks {
+        reader.follow(block);
+    }
+}
+
+#[test]
+fn every_recipe_of_the_cookbook_is_in_the_manual_and_passes_its_tests() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut recipes = Vec::new();
+    for entry in fs::read_dir(COOKBOOK).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        fs::copy(&path, folder.path().join(&name)).unwrap();
+        let recipe = name
+            .strip_suffix(".yaml")
+            .filter(|name| !name.ends_with("-test"));
+        recipes.extend(recipe.map(str::to_owned));
+    }
+    recipes.sort();
+    assert_eq!(
+        recipes,
+        [
+            "allowlist",
+            "cloud-instance",
+            "cmdb",
+            "deny-list",
+            "office-hours",
+            "two-people"
+        ]
+    );
+    let of = |recipe: &str, end: &str| {
+        let path: PathBuf = folder.path().join(format!("{recipe}{end}"));
+        path.to_str().unwrap().to_owned()
+    };
+    let (_, cookbook) = MANUAL.split_once("\n## Cookbook\n").unwrap();
+    for recipe in &recipes {
+        let text = fs::read_to_string(of(recipe, ".yaml")).unwrap();
+        assert!(
+            cookbook.contains(&format!("```yaml\n{text}```\n")),
+            "{recipe}"
+        );
+        assert!(
+            cookbook.contains(&format!("(cookbook/{recipe}-test.yaml)")),
+            "{recipe}"
+        );
+        let tested = run(&["policy", "test", &of(recipe, "-test.yaml"), "--coverage"]);
+        assert!(tested.success(), "{recipe}: {tested}");
+        assert!(
+            tested.stdout.ends_with(" passed, 0 failed\n"),
+            "{recipe}: {tested}"
+        );
+        assert!(!tested.stdout.contains("not reached"), "{recipe}: {tested}");
+    }
+    // All of them together are a policy, once the CMDB's files are there.
+    let ca = Ca::root("cmdb", keys::p256_c(), UnixTime(1_760_000_000));
+    write(folder.path(), "cmdb-ca.pem", &ca.certificate.to_pem());
+    write(
+        folder.path(),
+        "cmdb-secret",
+        "0123456789abcdef0123456789abcdef\n",
+    );
+    let files: Vec<String> = recipes.iter().map(|recipe| of(recipe, ".yaml")).collect();
+    let files = files.iter().map(String::as_str);
+    let checked = run(&["policy", "check"]
+        .into_iter()
+        .chain(files)
+        .collect::<Vec<_>>());
+    assert!(checked.success(), "{checked}");
+}
+
+#[test]
+fn dots_in_the_manual_stand_for_anything() {
+    for (line, manual, same) in [
+        ("4 passed", "4 passed", true),
+        ("14 passed", "4 passed", false),
+        ("4 passed, 1 failed", "4 passed", false),
+        ("a [3 µs]", "a …", true),
+        ("a at /tmp/x", "a at …/x", true),
+        ("a at /tmp/y", "a at …/x", false),
+    ] {
+        assert_eq!(resembles(line, manual), same, "{line} and {manual}");
+    }
+}
+
+fn write(folder: &Path, name: &str, text: &str) {
+    fs::write(folder.join(name), text).unwrap();
+}
+
+const MANUAL: &str = include_str!("../../../../docs/policies.md");
+const COOKBOOK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cookbook");
