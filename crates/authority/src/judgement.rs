@@ -107,18 +107,11 @@ pub(crate) struct Gathered {
     silent: BTreeMap<String, WebhookAnswer>,
     /// The inventory record that was looked at, as it was then.
     machine_version: Option<Revision>,
-    /// The words of deciders that count once, and were used.
-    allows: Vec<RememberedAllow>,
     /// Entries for the change that puts the decision on record.
     pub(crate) audit: Vec<AuditEntry>,
 }
 
 impl Gathered {
-    /// Deciders' words that an approval makes use of: they count once.
-    pub(crate) fn used_allows(&self) -> impl Iterator<Item = Write> + '_ {
-        self.allows.iter().cloned().map(Write::ForgetAllow)
-    }
-
     /// What is known of a request on record: an executable's word is final for it.
     pub(crate) fn recorded(evidence: &RecordedEvidence) -> Self {
         let said = evidence.executions.iter();
@@ -440,20 +433,10 @@ impl Core {
                 gathered.webhooks.insert(Arc::clone(webhook), known);
                 let entry = webhook_entry(webhook, said, case, now);
                 // Its word counts from when it was given, however often it is looked up.
-                let is_status = webhook.mode == WebhookMode::Status;
-                let uses_up = is_status && *heard == Heard::Now;
+                let uses_up = webhook.mode == WebhookMode::Status && *heard == Heard::Now;
                 match said {
-                    // Known from memory: nobody was asked, and nothing is longer known for it.
-                    WebhookAnswer::Allow { .. } if is_status && !uses_up => {
-                        gathered.allows.push(RememberedAllow {
-                            webhook: webhook.url.clone(),
-                            name: case.name.to_owned(),
-                            asked: case.fingerprint(),
-                            until: now,
-                        });
-                    }
                     WebhookAnswer::Allow { .. } if uses_up => {
-                        self.remember(gathered, webhook, case, entry, now).await?;
+                        self.remember(webhook, case, entry, now).await?;
                     }
                     WebhookAnswer::Allow { .. }
                     | WebhookAnswer::Deny { .. }
@@ -473,7 +456,6 @@ impl Core {
 
     async fn remember(
         &self,
-        gathered: &mut Gathered,
         webhook: &Webhook,
         case: Case<'_>,
         entry: AuditEntry,
@@ -485,7 +467,6 @@ impl Core {
             asked: case.fingerprint(),
             until: now.plus_seconds(ALLOW_SECONDS),
         };
-        gathered.allows.push(allow.clone());
         let change = Change {
             preconditions: Vec::new(),
             writes: vec![

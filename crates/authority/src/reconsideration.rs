@@ -237,9 +237,6 @@ impl Core {
             ],
         };
         used(&uses, case, gathered, explanation.at, &mut change);
-        if state == RequestState::Approved {
-            change.writes.extend(gathered.used_allows());
-        }
         if state == RequestState::Denied && !record.retained {
             change.writes.push(trimmed(&record.door, &record.key));
         }

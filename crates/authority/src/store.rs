@@ -464,10 +464,8 @@ pub enum Write {
     },
     /// Puts a policy on record. Its generation must be new.
     PutPolicy(PolicyVersion),
-    /// Keeps a decider's word for a while.
+    /// Keeps a decider's word for a while; one for a name ends when a certificate of the name is revoked or retired.
     RememberAllow(RememberedAllow),
-    /// Forgets a decider's word: it has led to an approval.
-    ForgetAllow(RememberedAllow),
     /// Forgets deciders' words that no longer count.
     ForgetAllows {
         /// Those that ended before then.

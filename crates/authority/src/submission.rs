@@ -600,9 +600,6 @@ impl Stored {
         // As of when the rules looked: a window may have opened since the request arrived.
         let (case, decided) = (s.case(self.id, self.now, signer), self.explanation.at);
         used(&self.uses, case, &self.gathered, decided, &mut change);
-        if self.state == RequestState::Approved {
-            change.writes.extend(self.gathered.used_allows());
-        }
         change.audit.extend(self.gathered.audit.iter().cloned());
         if let Some(old) = replaces.filter(|old| old.state == RequestState::Pending) {
             change.audit.push(

@@ -71,7 +71,6 @@ pub(crate) fn write(
             Write::TrimRejections { of, keep } => commit.trim_rejections(of.as_ref(), *keep)?,
             Write::PutPolicy(policy) => commit.put_policy(policy)?,
             Write::RememberAllow(allow) => commit.remember_allow(allow)?,
-            Write::ForgetAllow(allow) => commit.forget_allow(allow)?,
             Write::ForgetAllows { before } => commit.forget_allows(*before)?,
             Write::Seal(seal) => commit.seal(seal)?,
         }
@@ -382,14 +381,6 @@ impl Commit<'_> {
         Ok(())
     }
 
-    fn forget_allow(&self, allow: &RememberedAllow) -> Result<(), Fault> {
-        self.execute(
-            "DELETE FROM webhook_allows WHERE webhook = ?1 AND name = ?2 AND asked = ?3",
-            params![allow.webhook, allow.name, allow.asked.as_bytes()],
-        )?;
-        Ok(())
-    }
-
     fn forget_allows(&self, before: UnixTime) -> Result<(), Fault> {
         self.execute(
             "DELETE FROM webhook_allows WHERE until < ?1",
@@ -543,6 +534,11 @@ impl Commit<'_> {
             ],
         )?;
         if revoked > 0 {
+            self.execute(
+                "DELETE FROM webhook_allows WHERE name =
+                     (SELECT name FROM certificates WHERE issuer = ?1 AND serial = ?2)",
+                params![issuer, serial],
+            )?;
             return self.tell(KIND_REVOCATION, issuer, Some(serial), None);
         }
         let stands = self
@@ -571,6 +567,7 @@ impl Commit<'_> {
         if retired == 0 {
             return Ok(());
         }
+        self.execute("DELETE FROM webhook_allows WHERE name = ?1", params![name])?;
         self.tell(KIND_RETIREMENT, issuer.as_str(), None, Some(name))
     }
 

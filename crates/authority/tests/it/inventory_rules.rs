@@ -234,12 +234,17 @@ async fn a_machine_enrols_once_if_the_rule_or_its_record_says_so() {
         let first = site.ask(object("first", "web01", &new_key())).await;
         assert_eq!(first.state, RequestState::Issued, "{case}");
         site.world.clock.advance(60);
-        let second = site.ask(object("second", "WEB01.", &new_key())).await;
+        let second = site.ask(object("second", "WEB01", &new_key())).await;
         assert_eq!(second.state, again, "{case}");
         if again == RequestState::Pending {
             let step = &second.explanation.steps[0];
             assert_eq!(step.code, "machine_enrolled", "{case}");
         }
+        let dotted = site.ask(object("third", "web01.", &new_key())).await;
+        assert_eq!(
+            dotted.explanation.steps[0].code, "machine_unknown",
+            "{case}"
+        );
         // The first time stands.
         let found = site.machine("web01").await;
         assert_eq!(found.machine.enrolled, Some(start()), "{case}");

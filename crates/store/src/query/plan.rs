@@ -572,7 +572,7 @@ fn policies_and_what_was_allowed_are_found_by_their_keys() {
     let allowed =
         one_plan(|connection| is_allowed(connection, "https://a.example", "a", &key, UnixTime(0)));
     assert!(
-        allowed.contains("PRIMARY KEY (webhook=? AND name=? AND key_fingerprint=?)"),
+        allowed.contains("PRIMARY KEY (webhook=? AND name=? AND asked=?)"),
         "{allowed}"
     );
     let before = UnixTime(0);

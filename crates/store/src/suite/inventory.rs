@@ -366,6 +366,13 @@ pub async fn a_window_is_open_within_its_time_and_its_count(ground: &dyn Ground)
     ] {
         assert_eq!(open(at).await, expected, "{at}");
     }
+    let wants_a_token = BuildWindow {
+        require_token: true,
+        ..window.clone()
+    };
+    write(&*store, vec![Write::PutWindow(wants_a_token)]).await;
+    assert!(!open(window.opens_at).await, "it wants a token by now");
+    write(&*store, vec![Write::PutWindow(window.clone())]).await;
     let use_it = || Write::UseWindow {
         certname: "a".to_owned(),
     };

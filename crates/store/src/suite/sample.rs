@@ -142,7 +142,7 @@ impl Sample {
             closes_at: Self::time(100),
             max_issuances: 5,
             issuances: 0,
-            require_token: true,
+            require_token: false,
         }
     }
 

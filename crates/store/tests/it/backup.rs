@@ -147,8 +147,8 @@ async fn a_store_that_goes_on_from_a_copy_skips_ahead() {
         assert!(restored.policy_version(5).await.unwrap().is_some());
         let machine = restored.machine("web01").await.unwrap().unwrap().machine;
         assert_eq!(machine, Sample::machine("web01"));
-        let window = restored.window("web01").await.unwrap();
-        assert_eq!(window, Some(Sample::window("web01")));
+        // It may have been used since the copy was made.
+        assert_eq!(restored.window("web01").await.unwrap(), None);
         let audit = restored.audit(last, 10).await.unwrap();
         assert_eq!(audit.last().unwrap().1.action, "restore");
         let revision = restored.commit(Change::default()).await.unwrap().revision;

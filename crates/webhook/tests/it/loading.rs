@@ -41,10 +41,6 @@ fn refusals_name_the_setting() {
             "timeout of 30001 ms",
         ),
         (
-            Box::new(|hook| hook.ca_bundle = None),
-            "caBundle is missing: name a PEM file",
-        ),
-        (
             Box::new(|hook| hook.ca_bundle.clone_from(&none)),
             "none cannot be read: No such file",
         ),

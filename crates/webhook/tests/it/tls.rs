@@ -61,6 +61,9 @@ async fn only_the_decider_is_asked() {
         .guarded(Guard::localhost(&former, now()))
         .with(move |webhook| webhook.ca_bundle = Some(CaBundle::Pem(former_pem.clone())))
         .calls(0),
+        Row::allowing("no bundle: the machine's CAs alone", Unavailable(""))
+            .with(|webhook| webhook.ca_bundle = None)
+            .calls(0),
         Row::allowing("a certificate for clients", not_trusted())
             .guarded(for_clients())
             .calls(0),
