@@ -175,7 +175,7 @@ impl Cmdb {
     fn rule(&self) -> String {
         let port = self.decider.address().port();
         format!(
-            "    - name: cmdb\n      approve: {{webhook: {{url: \"https://127.0.0.1:{port}/decide?key=hidden\", caBundle: cmdb.pem, timeout: 1s}}}}\n"
+            "    - name: cmdb\n      approve: {{webhook: {{url: \"https://127.0.0.1:{port}/decide\", caBundle: cmdb.pem, timeout: 1s}}}}\n"
         )
     }
 

@@ -1,6 +1,7 @@
 //! docs/policies.md does what it says: its walk from an empty folder to a policy that decides, and its cookbook.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -227,6 +228,8 @@ fn every_recipe_of_the_cookbook_is_in_the_manual_and_passes_its_tests() {
         "cmdb-secret",
         "0123456789abcdef0123456789abcdef\n",
     );
+    let secret = folder.path().join("cmdb-secret");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
     let files: Vec<String> = recipes.iter().map(|recipe| of(recipe, ".yaml")).collect();
     let files = files.iter().map(String::as_str);
     let checked = run(&["policy", "check"]

@@ -170,8 +170,8 @@ const PUPPET: [Row; 27] = [
     ("GET", "/puppet-ca/v1/certificate/", "absent.lab", "", "yyyyyyyyyy", ""),
     ("GET", "/puppet-ca/v1/certificate_revocation_list/ca", "", "", "yyyyyyyyyy", ""),
     ("PUT", "/puppet-ca/v1/certificate_request", "/absent.lab", "", "yyyyyyyyyy", ""),
-    ("GET", "/puppet-ca/v1/certificate_request", "/absent.lab", "", "...y..yyyy", "read"),
-    ("GET", "/puppet-ca/v1/certificate_request/", "agent", "", "..yy..yyyy", "read"),
+    ("GET", "/puppet-ca/v1/certificate_request", "/absent.lab", "", "........yy", "admin"),
+    ("GET", "/puppet-ca/v1/certificate_request/", "agent", "", "..y.....yy", "admin"),
     ("DELETE", "/puppet-ca/v1/certificate_request", "/absent.lab", "", "......yyyy", "sign for absent.lab"),
     ("DELETE", "/puppet-ca/v1/certificate_request", "/absent.prod", "", "......y.yy", "sign for absent.prod"),
     ("POST", "/puppet-ca/v1/certificate_renewal", "", "", "..yyyyyyyy", ""),
@@ -383,6 +383,8 @@ async fn refusals_do_not_tell_what_exists() {
     let read = [list, &["minter", "builder"]].concat();
     let read = read.as_slice();
     let sign = [read, &["reader", "limited"]].concat();
+    let only_admins = [&sign[..], &["signer"]].concat();
+    let only_admins = only_admins.as_slice();
     let revoke = [read, &["reader"]].concat();
     let mint = [list, &["reader", "builder", "signer", "limited"]].concat();
     let admin = site.world.puppet_admin().await;
@@ -395,7 +397,11 @@ async fn refusals_do_not_tell_what_exists() {
     let (waiting, issued) = (["there.prod", "gone.prod"], ["known.prod", "gone.prod"]);
     let serials = [&*serial, "7F"];
     for (line, names, refused) in [
-        ("GET /puppet-ca/v1/certificate_request/NAME", waiting, read),
+        (
+            "GET /puppet-ca/v1/certificate_request/NAME",
+            waiting,
+            only_admins,
+        ),
         (
             "DELETE /puppet-ca/v1/certificate_request/NAME",
             waiting,

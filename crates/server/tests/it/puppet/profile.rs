@@ -177,8 +177,8 @@ async fn what_a_site_permits_is_copied() {
     );
     for (csr, sentence) in [
         (
-            agent("w").dns("*.example.com"),
-            "contains extra subject alternative names (DNS:*.example.com)",
+            agent("w").dns("*.example.net"),
+            "contains extra subject alternative names (DNS:*.example.net)",
         ),
         (
             agent("w").uri("https://w/"),
