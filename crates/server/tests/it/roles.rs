@@ -7,6 +7,7 @@ use countersign_authority::RequestState;
 use countersign_authority::profile::OtherNames;
 use countersign_authority::store::Past;
 use countersign_pki::RevocationReason;
+use countersign_pki::pem::{self, PemLimits};
 use countersign_policy::Requester;
 use countersign_server::Peer;
 use countersign_server::access::{Access, Entry, Holder, Needs, Role, Suffix};
@@ -536,3 +537,29 @@ async fn kubernetes_groups_have_roles_at_their_own_listener_alone() {
 }
 
 const V1: &str = "/puppet-ca/v1";
+
+/// Attributes of requests may hold one-time passwords: who may read sees the rest.
+#[tokio::test]
+async fn secrets_stay_secret_from_those_who_may_only_read_or_sign() {
+    let site = Site::open().await;
+    let csr = CsrBuilder::new("new.lab").challenge_password("s3cret-once");
+    site.ask(&csr, "new.lab").await;
+    for (name, peer) in site.callers().await {
+        let sees_all = matches!(name, "boss" | "an administrator");
+        let shown = site
+            .at_puppet(&peer, "GET /enrol/v1/requests/puppet/new.lab", "")
+            .await;
+        if shown.status == 200 {
+            let json = shown.json();
+            let text = json["csr"].as_str().unwrap();
+            let blocks = pem::decode_all(text.as_bytes(), &PemLimits::REQUEST).unwrap();
+            let der = &blocks.first().unwrap().der;
+            let secret = b"s3cret-once".as_slice();
+            let has_it = der.windows(secret.len()).any(|window| window == secret);
+            assert_eq!(has_it, sees_all, "{name}");
+        }
+        let line = format!("GET {V1}/certificate_request/new.lab");
+        let shown = site.at_puppet(&peer, &line, "").await;
+        assert_eq!(shown.status == 200, sees_all, "{name}: {}", shown.text());
+    }
+}
