@@ -58,18 +58,23 @@ pub(crate) fn add(explanation: &Explanation, facts: &mut Facts) {
     }
 }
 
-fn line(step: &Step) -> String {
-    let rule = match step.policy.as_str() {
-        "" => step.rule.clone(),
-        policy => format!("{policy}/{}", step.rule),
-    };
-    let finding = match step.finding {
+/// The word for what a rule found.
+pub(crate) fn finding_word(finding: Finding) -> &'static str {
+    match finding {
         Finding::Match => "match",
         Finding::Absent => "absent",
         Finding::Mismatch => "mismatch",
         Finding::Unavailable => "unavailable",
         Finding::Skipped => "not asked",
+    }
+}
+
+fn line(step: &Step) -> String {
+    let rule = match step.policy.as_str() {
+        "" => step.rule.clone(),
+        policy => format!("{policy}/{}", step.rule),
     };
+    let finding = finding_word(step.finding);
     let answer = match step.answer {
         Answer::Approve => ", approve",
         Answer::Deny => ", deny",

@@ -20,6 +20,19 @@ pub(super) struct Page<T> {
 }
 
 impl<T> Page<T> {
+    /// A page of `size` out of what was read for it: one more, if there is one, tells that another page follows.
+    pub(super) fn of<R, P: Serialize>(
+        mut read: Vec<R>,
+        size: usize,
+        place: impl Fn(&R) -> P,
+        item: impl FnMut(R) -> Option<T>,
+    ) -> Self {
+        let has_more = read.len() > size;
+        read.truncate(size);
+        let next = read.last().filter(|_| has_more).map(place);
+        Self::new(read.into_iter().filter_map(item).collect(), next.as_ref())
+    }
+
     /// A page whose list goes on after `next`.
     pub(super) fn new(items: Vec<T>, next: Option<&impl Serialize>) -> Self {
         let cursor = next

@@ -19,7 +19,7 @@ use super::cursor::{DEFAULT_LIMIT, MAX_LIMIT, Page, Paging};
 use super::faults::Refusal;
 use super::operation::{Operation, Tag};
 use super::parameters::Query;
-use super::requests::{Place, after, since, states};
+use super::requests::{Place, after, place, since, states};
 use super::{EnrolDoor, json};
 
 /// The parameters of the list.
@@ -120,13 +120,7 @@ pub(super) async fn list(
         limit: size.saturating_add(1),
         ..RequestFilter::default()
     };
-    let mut records = door.authority().requests(filter).await?;
-    let has_more = records.len() > size;
-    records.truncate(size);
-    let next = records
-        .last()
-        .filter(|_| has_more)
-        .map(|last| (last.door.to_string(), last.key.clone(), last.id.to_string()));
+    let records = door.authority().requests(filter).await?;
     let read = |record: RequestRecord| {
         let id = record.id;
         let item = DecisionItem::of(record);
@@ -135,8 +129,8 @@ pub(super) async fn list(
         }
         item
     };
-    let items: Vec<DecisionItem> = records.into_iter().filter_map(read).collect();
-    Ok(json(StatusCode::OK, &Page::new(items, next.as_ref())))
+    let page = Page::of(records, size, place, read);
+    Ok(json(StatusCode::OK, &page))
 }
 
 /// A message without its attributes and without extensions that are secrets by their names. Its signature says nothing.

@@ -274,13 +274,10 @@ pub(super) async fn list(
         provider: listing.provider,
         enrolled: listing.enrolled,
     };
-    let mut records = door.authority().machines(filter).await?;
-    let has_more = records.len() > size;
-    records.truncate(size);
-    let next = records.last().filter(|_| has_more);
-    let next = next.map(|last| last.machine.name.clone());
-    let items = records.into_iter().map(MachineItem::of).collect();
-    Ok(json(StatusCode::OK, &Page::new(items, next.as_ref())))
+    let records = door.authority().machines(filter).await?;
+    let place = |last: &MachineRecord| last.machine.name.clone();
+    let page = Page::of(records, size, place, |one| Some(MachineItem::of(one)));
+    Ok(json(StatusCode::OK, &page))
 }
 
 pub(super) const CREATE: Operation = Operation::new("addMachine", Tag::Inventory, "Add a machine")

@@ -132,10 +132,8 @@ pub(super) async fn list(
         // One more tells whether there is another page.
         limit: size.saturating_add(1),
     };
-    let mut found = door.authority().rejections(filter).await?;
-    let has_more = found.len() > size;
-    found.truncate(size);
-    let next = found.last().filter(|_| has_more).map(|last| last.place);
-    let items: Vec<RejectionItem> = found.into_iter().map(RejectionItem::of).collect();
-    Ok(json(StatusCode::OK, &Page::new(items, next.as_ref())))
+    let found = door.authority().rejections(filter).await?;
+    let item = |rejection| Some(RejectionItem::of(rejection));
+    let page = Page::of(found, size, |last| last.place, item);
+    Ok(json(StatusCode::OK, &page))
 }

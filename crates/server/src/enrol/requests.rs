@@ -113,10 +113,7 @@ pub(super) async fn list(
     let mut records = door.authority().requests(filter).await?;
     let has_more = records.len() > size;
     records.truncate(size);
-    let next = records
-        .last()
-        .filter(|_| has_more)
-        .map(|last| (last.door.to_string(), last.key.clone(), last.id.to_string()));
+    let next = records.last().filter(|_| has_more).map(place);
     let mut items = Vec::with_capacity(records.len());
     for record in records {
         let id = record.id;
@@ -328,6 +325,11 @@ fn act(door: Door, key: String, by: Administrator, reason: String) -> Result<Act
         lifetime: None,
         on_unsignable: OnUnsignable::Refuse,
     })
+}
+
+/// Where a page ends.
+pub(super) fn place(last: &RequestRecord) -> Place {
+    (last.door.to_string(), last.key.clone(), last.id.to_string())
 }
 
 /// A time that a listing begins with.

@@ -131,20 +131,14 @@ pub(super) async fn list(
     };
     let size = paging.size()?;
     // One more tells whether there is another page.
-    let mut windows = door
+    let windows = door
         .authority()
         .windows(paging.place::<String>()?, size.saturating_add(1))
         .await?;
-    let has_more = windows.len() > size;
-    windows.truncate(size);
-    let next = windows.last().filter(|_| has_more);
-    let next = next.map(|last| last.certname.clone());
     let now = door.authority().now();
-    let items = windows.into_iter().map(|one| WindowItem::of(one, now));
-    Ok(json(
-        StatusCode::OK,
-        &Page::new(items.collect(), next.as_ref()),
-    ))
+    let place = |last: &BuildWindow| last.certname.clone();
+    let page = Page::of(windows, size, place, |one| Some(WindowItem::of(one, now)));
+    Ok(json(StatusCode::OK, &page))
 }
 
 pub(super) const SHOW: Operation =

@@ -9,13 +9,14 @@ use countersign_authority::{Clock as _, SystemClock};
 use countersign_pki::{CheckedCsr, CsrLimits};
 use countersign_policy::trial::{CsrFields, Material, Scene};
 use countersign_policy::{
-    Answer, AutosignFile, Deciding, Effect, Explanation, Finding, Identity, LedgerFacts, Policy,
-    PolicySet, Request, Requester, Rule, RuleKind, Step, Wishes,
+    Answer, AutosignFile, Deciding, Effect, Explanation, Identity, LedgerFacts, Policy, PolicySet,
+    Request, Requester, Rule, RuleKind, Step, Wishes,
 };
 use serde_json::{Value, json};
 
 use super::complain;
 use crate::cli::{ExplainArgs, Form, ServeArgs};
+use crate::explanation::finding_word;
 use crate::output::{self, Facts};
 use crate::policy_files;
 use crate::settings::Settings;
@@ -78,17 +79,6 @@ pub(super) fn run(args: &ExplainArgs) -> Result<u8> {
         form => output::object(&object(&request, &explanation, &settings), form)?,
     }
     Ok(0)
-}
-
-/// The word for what a rule found.
-pub(super) fn finding_word(finding: Finding) -> &'static str {
-    match finding {
-        Finding::Match => "match",
-        Finding::Absent => "absent",
-        Finding::Mismatch => "mismatch",
-        Finding::Unavailable => "unavailable",
-        Finding::Skipped => "not asked",
-    }
 }
 
 fn read_csr(path: &Path) -> Result<CheckedCsr> {

@@ -189,7 +189,7 @@ impl Done {
         parts.extend(self.result.remark.clone());
         let steps = self.result.explanation.iter().flat_map(|e| &e.steps);
         parts.extend(steps.map(|step| {
-            let finding = super::explain::finding_word(step.finding);
+            let finding = crate::explanation::finding_word(step.finding);
             match step.reason.as_str() {
                 "" => format!("{} {finding}", step.rule),
                 reason => format!("{} {finding}: {reason}", step.rule),
