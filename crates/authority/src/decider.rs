@@ -34,6 +34,19 @@ pub struct Question<'a> {
     pub certificate: Option<&'a str>,
     /// Whether another request waits under the name.
     pub pending: bool,
+    /// The enrolment token that came with the request; `None`: it has none.
+    pub token: Option<QuestionToken<'a>>,
+}
+
+/// An enrolment token, without its secret.
+#[derive(Clone, Copy, Debug)]
+pub struct QuestionToken<'a> {
+    /// Its public part; `None`: what came is no token.
+    pub id: Option<&'a str>,
+    /// Whether its secret is right and it is good for this request.
+    pub verified: bool,
+    /// What it is called elsewhere.
+    pub external_ref: &'a str,
 }
 
 /// Where no webhook can be asked.

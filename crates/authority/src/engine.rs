@@ -30,6 +30,7 @@ use crate::store::{
     Store, StoreFault, Tally, Write,
 };
 use crate::telemetry::{Ended, Telemetry, Unobserved};
+use crate::token::TokenSettings;
 
 /// The engine. Cheap to clone: every clone is the same authority.
 #[derive(Clone)]
@@ -99,6 +100,8 @@ pub(crate) struct Rules {
     signers: Arc<Signers>,
     /// Who asks the policy's webhooks.
     pub(crate) deciders: Arc<dyn Deciders>,
+    /// How enrolment tokens are handled.
+    pub(crate) tokens: Arc<TokenSettings>,
 }
 
 impl Rules {
@@ -169,6 +172,7 @@ impl Authority {
                 policy: Arc::new(config.policy),
                 signers: Arc::new(by_name(config.signers)),
                 deciders: Arc::new(NoDeciders),
+                tokens: Arc::new(TokenSettings::standard()),
             }),
             limits: config.limits,
             evidence: LocalEvidence::new(Executables {
@@ -213,11 +217,24 @@ impl Authority {
     /// Puts another policy and other signers in force at once, for what is judged and drafted from now on. A request
     /// that is being judged is judged anew before it is signed.
     pub fn set_rules(&self, policy: Policy, signers: Vec<Signer>, deciders: Arc<dyn Deciders>) {
-        self.core.rules.store(Arc::new(Rules {
-            policy: Arc::new(policy),
-            signers: Arc::new(by_name(signers)),
-            deciders,
-        }));
+        let (policy, signers) = (Arc::new(policy), Arc::new(by_name(signers)));
+        self.core.rules.rcu(|rules| Rules {
+            policy: Arc::clone(&policy),
+            signers: Arc::clone(&signers),
+            deciders: Arc::clone(&deciders),
+            tokens: Arc::clone(&rules.tokens),
+        });
+    }
+
+    /// Handles enrolment tokens in another way from now on.
+    pub fn set_tokens(&self, tokens: TokenSettings) {
+        let tokens = Arc::new(tokens);
+        self.core.rules.rcu(|rules| Rules {
+            policy: Arc::clone(&rules.policy),
+            signers: Arc::clone(&rules.signers),
+            deciders: Arc::clone(&rules.deciders),
+            tokens: Arc::clone(&tokens),
+        });
     }
 
     /// Puts other signers in force under the same policy. One whose issuer this authority does not have signs nothing.
@@ -227,6 +244,7 @@ impl Authority {
             policy: Arc::clone(&rules.policy),
             signers: Arc::clone(&signers),
             deciders: Arc::clone(&rules.deciders),
+            tokens: Arc::clone(&rules.tokens),
         });
     }
 
@@ -242,6 +260,7 @@ impl Authority {
             policy: Arc::clone(&policy),
             signers: Arc::clone(&rules.signers),
             deciders: Arc::clone(&rules.deciders),
+            tokens: Arc::clone(&rules.tokens),
         });
     }
 
@@ -252,6 +271,7 @@ impl Authority {
             policy: Arc::clone(&policy),
             signers: Arc::clone(&rules.signers),
             deciders: Arc::clone(&deciders),
+            tokens: Arc::clone(&rules.tokens),
         });
     }
 
@@ -261,6 +281,7 @@ impl Authority {
             policy: Arc::clone(&rules.policy),
             signers: Arc::clone(&rules.signers),
             deciders: Arc::clone(&deciders),
+            tokens: Arc::clone(&rules.tokens),
         });
     }
 

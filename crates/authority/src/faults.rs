@@ -40,6 +40,12 @@ pub enum SubmitFault {
         /// How many may wait.
         limit: usize,
     },
+    /// The same key is being enrolled by the same token at this moment.
+    #[error("{key} is being enrolled by this token at this moment")]
+    InProgress {
+        /// The name.
+        key: String,
+    },
     /// It could not be carried through.
     #[error(transparent)]
     Broken(#[from] Broken),

@@ -11,8 +11,8 @@ use countersign_pki::{CheckedCsr, Fingerprint, Serial, UnixTime, fingerprint_sha
 use countersign_policy::{
     AutosignFile, BuildWindow, Effect, Evidence, Executable, Execution, LedgerCertificate,
     LedgerFacts, LedgerRevocation, ListFile, Looked, Machine, Outcome, PersonDecision, Query,
-    RecordedEvidence, Request, Requester, SignerName, Use, Verdict, Webhook, WebhookAnswer,
-    WebhookMode, Wishes, decide,
+    RecordedEvidence, Request, Requester, SignerName, TokenFacts, Use, Verdict, Webhook,
+    WebhookAnswer, WebhookMode, Wishes, decide,
 };
 use futures_util::future::join_all;
 use tokio::time::Instant;
@@ -176,6 +176,7 @@ enum Answered {
     Webhook(Arc<Webhook>, WebhookAnswer, Heard),
     Machine(Looked<Option<Machine>>, Option<Revision>),
     Window(Looked<Option<BuildWindow>>),
+    Token(Looked<TokenFacts>),
     Ledger(Looked<LedgerFacts>),
 }
 
@@ -272,6 +273,7 @@ impl Core {
                 let found = self.store.window(&inventory_name(name)).await;
                 Answered::Window(found.map_err(|fault| unavailable(&fault)))
             }
+            Query::Token => Answered::Token(Ok(TokenFacts::Missing)),
             Query::Ledger => {
                 let found = self.ledger_facts(rules, case, name, now).await;
                 Answered::Ledger(found.map_err(|fault| unavailable(&fault)))
@@ -376,6 +378,7 @@ impl Core {
             csr: case.csr,
             certificate: certificate.as_deref(),
             pending: waiting.is_some_and(|waiting| waiting.id != case.id),
+            token: None,
         };
         Ok(rules.deciders.ask(webhook, question).await)
     }
@@ -449,6 +452,7 @@ impl Core {
             | Answered::File(..)
             | Answered::List(..)
             | Answered::Window(_)
+            | Answered::Token(_)
             | Answered::Ledger(_) => {}
         }
         Ok(())
@@ -505,6 +509,7 @@ impl Gathered {
             | Query::Allowlist(_)
             | Query::Machine
             | Query::Window
+            | Query::Token
             | Query::Ledger => None,
         }
     }
@@ -520,6 +525,7 @@ impl Answered {
             Self::Webhook(webhook, said, _) => evidence.with_webhook(webhook, said, micros),
             Self::Machine(found, _) => evidence.with_machine(found, micros),
             Self::Window(found) => evidence.with_window(found, micros),
+            Self::Token(found) => evidence.with_token(found, micros),
             Self::Ledger(found) => evidence.with_ledger(found, micros),
         }
     }
@@ -564,10 +570,16 @@ pub(crate) fn used(
                     at: now,
                 });
             }
-            Use::Window { certname, closes } => {
+            Use::Token { .. } => {}
+            Use::Window {
+                certname,
+                closes,
+                with_token,
+            } => {
                 change.preconditions.push(Precondition::WindowOpen {
                     certname: certname.clone(),
                     at: now,
+                    with_token: *with_token,
                 });
                 change.writes.push(Write::UseWindow {
                     certname: certname.clone(),
@@ -591,6 +603,7 @@ pub(crate) fn is_about_evidence(precondition: &Precondition) -> bool {
         Precondition::MachineUnused { .. }
             | Precondition::MachineAt { .. }
             | Precondition::WindowOpen { .. }
+            | Precondition::TokenUsable { .. }
     )
 }
 

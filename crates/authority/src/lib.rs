@@ -44,6 +44,7 @@ mod signer;
 mod signing;
 mod submission;
 mod telemetry;
+mod token;
 mod unlisting;
 mod windows;
 
@@ -56,7 +57,7 @@ pub use chain::{Chain, Way};
 pub use clock::{Clock, Entropy, EntropyFault, SystemClock};
 pub use collection::{Collected, Held, Hold, Retention};
 pub use crl::{CrlEnd, CrlState};
-pub use decider::{Deciders, Question};
+pub use decider::{Deciders, Question, QuestionToken};
 pub use engine::{Authority, AuthorityConfig, Limits};
 pub use evidence::{Executables, trusted_file};
 pub use faults::{ActFault, Broken, RevokeFault, SubmitFault};
@@ -81,5 +82,11 @@ pub use store::Store;
 pub use submission::{Duplicate, Submission, Submitted};
 pub use telemetry::{
     CommitOutcome, DecisionOutcome, Ended, ExecutionOutcome, Telemetry, Unobserved, WebhookOutcome,
+};
+pub use token::{
+    BearerToken, CarriedToken, Check, FoundToken, ListedToken, MacKey, MacKeyTooShort, MacKeys,
+    Minted, NotAToken, TokenDetail, TokenFault, TokenFilter, TokenId, TokenOrder, TokenRecord,
+    TokenSettings, TokenStanding, TokenStatus, TokenText, TokenUseRecord, Validation,
+    looks_like_a_token, masked_tokens,
 };
 pub use windows::{MAX_ISSUANCES, MAX_WINDOW_SECONDS, WindowFault};

@@ -3,6 +3,7 @@
 //! What an executable has said of a request stays said. A person's word is never overruled: only what nobody has decided
 //! is judged again.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -270,6 +271,7 @@ impl Core {
                 state,
                 version,
                 issued,
+                code: explanation.code.clone(),
             }))
         };
         let (outcome, judged) = match (state, draft) {
@@ -310,6 +312,7 @@ struct Settled {
     state: RequestState,
     version: Revision,
     issued: Option<Issued>,
+    code: Cow<'static, str>,
 }
 
 impl Judged {
@@ -322,6 +325,7 @@ impl Judged {
                 issued: settled.issued,
                 unsignable: None,
                 automatic: true,
+                code: settled.code,
             }),
             Self::Waits | Self::Conflict { .. } => None,
         }

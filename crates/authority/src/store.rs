@@ -13,6 +13,9 @@ use crate::model::{
     PolicyVersion, RememberedAllow, RequestId, RequestRecord, RequestState, Revision, Revocation,
 };
 use crate::sealing::{Seal, SealHead};
+use crate::token::{
+    FoundToken, ListedToken, TokenFilter, TokenId, TokenRecord, TokenStanding, TokenUseRecord,
+};
 use countersign_policy::{BuildWindow, Explanation, Machine, RecordedEvidence};
 
 /// A future of a store's answer.
@@ -158,6 +161,37 @@ pub trait Store: Send + Sync {
 
     /// The newest seal of the audit log, without the hashes of its entries.
     fn last_seal(&self) -> Answer<'_, Option<SealHead>>;
+
+    /// A token, with its uses that matter for a name and key.
+    fn token(
+        &self,
+        id: &TokenId,
+        certname: &str,
+        key_fingerprint: &Fingerprint,
+    ) -> Answer<'_, Option<FoundToken>>;
+
+    /// A token and where it stands.
+    fn listed_token(&self, id: &TokenId, now: UnixTime) -> Answer<'_, Option<ListedToken>>;
+
+    /// A page of tokens, newest first.
+    fn tokens(&self, filter: TokenFilter) -> Answer<'_, Vec<ListedToken>>;
+
+    /// The uses of a token, oldest first, at most `limit`.
+    fn token_uses(&self, id: &TokenId, limit: usize) -> Answer<'_, Vec<TokenUseRecord>>;
+
+    /// Tokens for exactly this name that are neither revoked nor locked, nor from before a restore, whose time is not over
+    /// and which have a use left.
+    fn active_tokens_of(&self, certname: &str, now: UnixTime) -> Answer<'_, Vec<TokenRecord>>;
+
+    /// The token that was minted by this person for this order.
+    fn token_ordered(&self, created_by: &str, idempotency_key: &str)
+    -> Answer<'_, Option<TokenId>>;
+
+    /// How many tokens can be used now, at most `at_most`.
+    fn active_tokens(&self, now: UnixTime, at_most: usize) -> Answer<'_, usize>;
+
+    /// Tokens whose time ended before `before` and whose last use can no longer be asked for again, at most `limit`.
+    fn tokens_over(&self, before: UnixTime, limit: usize) -> Answer<'_, Vec<TokenId>>;
 
     /// Whether this process is the only one that can write, so that every other owner is dead.
     fn is_exclusive(&self) -> bool;
@@ -369,12 +403,14 @@ pub enum Precondition {
         /// Which.
         name: String,
     },
-    /// The name has a build window that wants no token, its time is now, and it is good for another certificate.
+    /// The name has a build window, its time is now, and it is good for another certificate.
     WindowOpen {
         /// Whose.
         certname: String,
         /// Now.
         at: UnixTime,
+        /// Whether a token is used beside it; if not, the window must want none.
+        with_token: bool,
     },
     /// The name has a build window whose time ended before then.
     WindowClosed {
@@ -387,6 +423,50 @@ pub enum Precondition {
     LastSeal {
         /// The number.
         number: u64,
+    },
+    /// The token is neither revoked nor locked nor from before a restore, its time is now, it has a use left, and this name
+    /// and key have not used it.
+    TokenUsable {
+        /// Which.
+        id: TokenId,
+        /// By whom.
+        certname: String,
+        /// By which key.
+        key_fingerprint: Fingerprint,
+        /// Now.
+        at: UnixTime,
+    },
+    /// The token was not changed since.
+    TokenAt {
+        /// Which.
+        id: TokenId,
+        /// As it was read.
+        version: Revision,
+    },
+    /// Those tokens for exactly this name that can be used are these.
+    ActiveTokens {
+        /// The name.
+        certname: String,
+        /// Which.
+        ids: Vec<TokenId>,
+        /// Now.
+        at: UnixTime,
+    },
+    /// Nobody of this name has ordered a token under this key.
+    TokenNotOrdered {
+        /// Who.
+        created_by: String,
+        /// Their name for the order.
+        idempotency_key: String,
+    },
+    /// The use is on record, and its certificate is not.
+    TokenReserved {
+        /// Of which token.
+        id: TokenId,
+        /// By whom.
+        certname: String,
+        /// By which key.
+        key_fingerprint: Fingerprint,
     },
 }
 
@@ -509,6 +589,47 @@ pub enum Write {
     },
     /// Seals audit entries that are on record.
     Seal(Seal),
+    /// A new token; its epoch and version are set by the store. Its id must be new.
+    PutToken(TokenRecord),
+    /// Uses a token up, once.
+    UseToken(TokenUseRecord),
+    /// The certificate of a use is on record. A use that is not there is none.
+    TokenIssued {
+        /// Of which token.
+        id: TokenId,
+        /// By whom.
+        certname: String,
+        /// By which key.
+        key_fingerprint: Fingerprint,
+        /// The certificate.
+        serial: Serial,
+    },
+    /// Locks a token, or takes it back. One that is revoked stays so, as it was first.
+    EndToken {
+        /// Which.
+        id: TokenId,
+        /// How it stands from now on.
+        standing: TokenStanding,
+    },
+    /// Counts a misuse of a token.
+    FailToken {
+        /// Which.
+        id: TokenId,
+    },
+    /// Gives a use back.
+    ReleaseToken {
+        /// Of which token.
+        id: TokenId,
+        /// By whom.
+        certname: String,
+        /// By which key.
+        key_fingerprint: Fingerprint,
+    },
+    /// Forgets a token and its uses.
+    ForgetToken {
+        /// Which.
+        id: TokenId,
+    },
 }
 
 /// What an update changes; `None` leaves a field as it is.

@@ -1,5 +1,6 @@
 //! A request arrives: examined, decided, stored and, if a rule approves it, signed.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -79,6 +80,8 @@ pub struct Submitted {
     pub unsignable: Option<ProfileFault>,
     /// Whether a rule approves such a request; a policy executable that was not run counts as one that would.
     pub automatic: bool,
+    /// Why it stands there, in one word; empty while nothing settled it.
+    pub code: Cow<'static, str>,
 }
 
 /// What occupies a name.
@@ -276,6 +279,7 @@ impl Core {
                     issued: Some(issued),
                     unsignable: None,
                     automatic,
+                    code: stored.explanation.code.clone(),
                 }))
             }
             (Some(_) | None, _) => {
@@ -304,6 +308,7 @@ impl Core {
                     issued: None,
                     unsignable,
                     automatic,
+                    code: stored.explanation.code.clone(),
                 }))
             }
         }

@@ -107,7 +107,9 @@ impl DecisionOutcome {
     pub(crate) fn of_submit_fault(fault: &SubmitFault) -> Self {
         match fault {
             SubmitFault::Duplicate { .. } => Self::Duplicate,
-            SubmitFault::Denied { .. } | SubmitFault::TooManyWaiting { .. } => Self::Refused,
+            SubmitFault::Denied { .. }
+            | SubmitFault::TooManyWaiting { .. }
+            | SubmitFault::InProgress { .. } => Self::Refused,
             SubmitFault::Broken(_) => Self::Failed,
         }
     }

@@ -11,6 +11,7 @@ use crate::facts::LedgerFacts;
 use crate::kinds::{Checked, Looking, short};
 use crate::request::Request;
 use crate::rules::{OnUnavailable, Otherwise, Policy, Rule, RuleEffect};
+use crate::token::{OnMissing, OnToken};
 use crate::verdict::{
     Answer, Approval, Deciding, Effect, Explanation, Finding, Step, Use, Verdict,
 };
@@ -45,7 +46,7 @@ pub fn decide(
     let mut so_far = Explanation::new(Effect::Pending, now, policy.generation);
     let reserved = reserved_name(policy, request);
     for rule in policy.rules_for(request.signer) {
-        let asked = match ask(rule, request, evidence, now, reserved) {
+        let asked = match ask(policy, rule, request, evidence, now, reserved) {
             Ok(asked) => asked,
             Err(queries) => return Outcome::Need(queries),
         };
@@ -60,7 +61,8 @@ pub fn decide(
         so_far.steps.push(step);
         match answer {
             Answer::Approve => {
-                let explanation = so_far.settled(Effect::Approve, rule, lifetime);
+                let mut explanation = so_far.settled(Effect::Approve, rule, lifetime);
+                explanation.token = uses.iter().find_map(Use::token);
                 return Outcome::Done(Verdict::Approve(Approval::new(explanation, uses)));
             }
             Answer::Deny => {
@@ -82,6 +84,18 @@ pub fn decide(
     }
     if evidence.person().is_none() {
         return Outcome::Need(vec![Query::Person]);
+    }
+    if !so_far.stopped
+        && let Some((rule, step)) = token_reason(policy, request, &so_far)
+    {
+        so_far.code = step.code.clone();
+        if step.code == "token_missing" && policy.tokens.on_missing == OnMissing::Deny {
+            let (name, policy) = (rule.name.clone(), rule.policy.as_ref().to_owned());
+            so_far.effect = Effect::Deny;
+            so_far.by = Some(Deciding::Rule { name, policy });
+            so_far.retry = false;
+            return Outcome::Done(Verdict::Deny(so_far));
+        }
     }
     Outcome::Done(Verdict::Pending(so_far))
 }
@@ -129,8 +143,20 @@ struct Asked {
     lifetime: Option<u64>,
 }
 
+/// What the first rule that looked for a token has to say of it, where the rules left the request to a person.
+fn token_reason<'a>(
+    policy: &'a Policy,
+    request: &'a Request<'_>,
+    so_far: &Explanation,
+) -> Option<(&'a Rule, Step)> {
+    let asked = policy.rules_for(request.signer).zip(&so_far.steps);
+    let mut tokens = asked.filter(|(_, step)| step.code.starts_with("token_"));
+    tokens.next().map(|(rule, step)| (rule, step.clone()))
+}
+
 /// Asks one rule. `Err`: it needs these first.
 fn ask(
+    policy: &Policy,
     rule: &Rule,
     request: &Request<'_>,
     evidence: &Evidence,
@@ -163,6 +189,8 @@ fn ask(
         request,
         evidence,
         now,
+        denies_tokens: policy.tokens.on_reject == OnToken::Deny
+            && rule.effect == RuleEffect::Approve,
     };
     let mut done: Vec<Checked> = Vec::new();
     for kind in &rule.kinds {

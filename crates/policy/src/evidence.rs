@@ -12,6 +12,7 @@ use crate::allowlist::Allowlist;
 use crate::facts::{BuildWindow, Execution, LedgerFacts, ListFile, Machine, WebhookAnswer};
 use crate::request::Requester;
 use crate::rules::{Executable, Webhook};
+use crate::token::TokenFacts;
 use crate::verdict::Finding;
 
 /// A fact that a decision still lacks.
@@ -33,6 +34,8 @@ pub enum Query {
     Window,
     /// What does the ledger say of that name?
     Ledger,
+    /// What enrolment token comes with the request?
+    Token,
 }
 
 /// A fact that was looked for: what was found, or why nothing could be.
@@ -56,6 +59,7 @@ pub struct Evidence {
     machine: Option<Timed<Looked<Option<Machine>>>>,
     window: Option<Timed<Looked<Option<BuildWindow>>>>,
     ledger: Option<Timed<Looked<LedgerFacts>>>,
+    token: Option<Timed<Looked<TokenFacts>>>,
     stand_ins: BTreeMap<String, Finding>,
 }
 
@@ -133,7 +137,15 @@ impl Evidence {
         self
     }
 
-    /// Lets every kind of the rule of that name whose evidence is outside (executable, webhook) find this, so that a
+    /// Records the answer to [`Query::Token`].
+    #[must_use]
+    pub fn with_token(mut self, token: Looked<TokenFacts>, micros: u64) -> Self {
+        let value = token;
+        self.token = Some(Timed { value, micros });
+        self
+    }
+
+    /// Lets every kind of the rule of that name whose evidence is outside (executable, webhook, token) find this, so that a
     /// policy can be tried without the outside.
     #[must_use]
     pub fn with_stand_in(mut self, rule: &str, finding: Finding) -> Self {
@@ -169,6 +181,10 @@ impl Evidence {
         self.ledger.as_ref()
     }
 
+    pub(crate) fn token(&self) -> Option<&Timed<Looked<TokenFacts>>> {
+        self.token.as_ref()
+    }
+
     pub(crate) fn stand_in(&self, rule: &str) -> Option<Finding> {
         self.stand_ins.get(rule).copied()
     }
@@ -199,6 +215,7 @@ impl Evidence {
             machine: self.machine.as_ref().and_then(|m| found(&m.value)),
             window: self.window.as_ref().and_then(|w| w.value.clone().ok()),
             ledger: self.ledger.as_ref().and_then(|l| l.value.clone().ok()),
+            token: self.token.as_ref().and_then(|t| t.value.clone().ok()),
         }
     }
 }
@@ -228,6 +245,9 @@ pub struct RecordedEvidence {
     /// What the ledger knew.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ledger: Option<LedgerFacts>,
+    /// The enrolment token that came with the request, as it was then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<TokenFacts>,
 }
 
 impl RecordedEvidence {

@@ -13,6 +13,7 @@ use crate::facts::{BuildWindow, Execution, ListFile, WebhookAnswer};
 use crate::machine;
 use crate::request::Request;
 use crate::rules::{Executable, ListSource, MachineRule, Rule, RuleEffect, RuleKind, Webhook};
+use crate::token::{self, TokenFacts, token_name};
 use crate::verdict::{Finding, Use};
 
 /// What one kind found.
@@ -27,7 +28,7 @@ pub(crate) struct Checked {
     /// Whether it denies, whatever the rule says of a finding.
     pub(crate) denies: bool,
     pub(crate) lifetime: Option<u64>,
-    pub(crate) uses: Option<Use>,
+    pub(crate) uses: Vec<Use>,
     pub(crate) failed: Vec<String>,
     /// The kind's word where it is known only now.
     pub(crate) kind: Option<&'static str>,
@@ -44,7 +45,7 @@ impl Checked {
             retry: false,
             denies: false,
             lifetime: None,
-            uses: None,
+            uses: Vec::new(),
             failed: Vec::new(),
             kind: None,
         }
@@ -76,6 +77,8 @@ pub(crate) struct Looking<'a> {
     pub(crate) request: &'a Request<'a>,
     pub(crate) evidence: &'a Evidence,
     pub(crate) now: UnixTime,
+    /// Whether a token that is wrong denies.
+    pub(crate) denies_tokens: bool,
 }
 
 type Found = Result<Checked, Vec<Query>>;
@@ -88,6 +91,7 @@ impl Looking<'_> {
             RuleKind::Cel(expression) => self.expression(expression),
             RuleKind::Allowlist(source) => self.allowlist(source),
             RuleKind::Window => self.window(),
+            RuleKind::Token => self.token(),
             RuleKind::Machine(rule) => self.machine(*rule),
             RuleKind::Executable(executable) => self.executable(executable),
             RuleKind::Webhook(webhook) => self.webhook(webhook),
@@ -178,15 +182,15 @@ impl Looking<'_> {
         let checked = match &window.value {
             Err(why) => Checked::unavailable("store_unavailable", why.clone()),
             Ok(None) => Checked::absent("window_closed", "no build window is open".to_owned()),
-            Ok(Some(window)) => self.in_window(window),
+            Ok(Some(window)) => self.in_window(window)?,
         };
         Ok(Checked {
-            micros: window.micros,
+            micros: checked.micros.saturating_add(window.micros),
             ..checked
         })
     }
 
-    fn in_window(&self, window: &BuildWindow) -> Checked {
+    fn in_window(&self, window: &BuildWindow) -> Found {
         let now = self.now;
         let BuildWindow {
             opens_at,
@@ -204,19 +208,107 @@ impl Looking<'_> {
             closed(format!("the build window closed at {closes_at}"))
         } else if issuances >= max_issuances {
             closed("the build window is used up".to_owned())
-        } else if window.require_token {
-            let reason = "the build window wants an enrolment token beside the name".to_owned();
-            Checked::absent("window_needs_token", reason)
         } else {
-            Checked {
-                uses: Some(Use::Window {
-                    certname: window.certname.clone(),
-                    closes: issuances.saturating_add(1) >= *max_issuances,
-                }),
-                ..Checked::matching("window", "a build window without token is open".to_owned())
+            let used = Use::Window {
+                certname: window.certname.clone(),
+                closes: issuances.saturating_add(1) >= *max_issuances,
+                with_token: window.require_token,
+            };
+            match window.require_token {
+                true => self.in_window_with_token(used)?,
+                false => Checked {
+                    uses: vec![used],
+                    ..Checked::matching("window", "a build window without token is open".to_owned())
+                },
             }
         };
-        Checked { saw, ..checked }
+        Ok(Checked { saw, ..checked })
+    }
+
+    /// A window that wants a token beside the name: what the token comes to, the window comes to.
+    fn in_window_with_token(&self, used: Use) -> Found {
+        if self
+            .rule
+            .kinds
+            .iter()
+            .any(|kind| matches!(kind, RuleKind::Token))
+        {
+            // The rule asks for it itself.
+            return Ok(Checked {
+                uses: vec![used],
+                ..Checked::matching("window", "a build window is open".to_owned())
+            });
+        }
+        let mut token = self.token()?;
+        match token.finding {
+            Finding::Match => {
+                token.uses.push(used);
+                Ok(Checked {
+                    code: Cow::Borrowed("window"),
+                    reason: format!("a build window is open; {}", token.reason),
+                    ..token
+                })
+            }
+            Finding::Absent | Finding::Skipped => {
+                let reason = "the build window wants an enrolment token beside the name".to_owned();
+                Ok(Checked::absent("window_needs_token", reason))
+            }
+            Finding::Mismatch | Finding::Unavailable => Ok(token),
+        }
+    }
+
+    fn token(&self) -> Found {
+        if let Some(stand_in) = self.stand_in("token", "token_missing") {
+            let denies = stand_in.finding == Finding::Mismatch;
+            return Ok(Checked { denies, ..stand_in });
+        }
+        let Some(found) = self.evidence.token() else {
+            return Err(vec![Query::Token]);
+        };
+        let rejected = |code, reason| Checked {
+            denies: self.denies_tokens,
+            ..Checked::mismatch(code, reason)
+        };
+        let checked = match &found.value {
+            Err(why) => Checked::unavailable("store_unavailable", why.clone()),
+            Ok(TokenFacts::Missing) => {
+                let reason = "the request has no enrolment token".to_owned();
+                Checked::absent("token_missing", reason)
+            }
+            Ok(TokenFacts::Malformed { why }) => rejected(
+                "token_malformed",
+                format!("this is no enrolment token: {why}"),
+            ),
+            Ok(TokenFacts::Ambiguous { why }) => {
+                let reason = format!("the request has no single enrolment token: {why}");
+                rejected("token_ambiguous", reason)
+            }
+            Ok(TokenFacts::Unknown { id }) => {
+                let reason = format!("enrolment token {id} is not known");
+                rejected("token_unknown", reason)
+            }
+            Ok(TokenFacts::Known(known)) => {
+                let id = &known.id;
+                match token::compare(known, self.request, self.now) {
+                    Ok(()) => Checked {
+                        uses: vec![Use::Token {
+                            id: id.clone(),
+                            name: token_name(self.request).to_owned(),
+                            replaces: known.existing.is_some(),
+                        }],
+                        ..Checked::matching("token", format!("enrolment token {id} is for it"))
+                    },
+                    Err(difference) => {
+                        let reason = format!("enrolment token {id}: {}", difference.reason);
+                        rejected(difference.code, reason)
+                    }
+                }
+            }
+        };
+        Ok(Checked {
+            micros: found.micros,
+            ..checked
+        })
     }
 
     fn machine(&self, rule: MachineRule) -> Found {
@@ -231,10 +323,10 @@ impl Looking<'_> {
             }
             Ok(Some(known)) => match machine::compare(rule, known, self.request, self.now) {
                 Ok(()) => Checked {
-                    uses: Some(Use::Machine {
+                    uses: vec![Use::Machine {
                         name: known.name.clone(),
                         once: rule.once || known.single_use,
-                    }),
+                    }],
                     ..Checked::matching("machine", format!("the inventory expects {}", known.name))
                 },
                 Err(difference) => Checked::mismatch(difference.code, difference.reason),

@@ -22,6 +22,7 @@ mod nearest;
 mod request;
 mod rules;
 mod span;
+mod token;
 pub mod trial;
 mod verdict;
 mod yaml;
@@ -46,5 +47,11 @@ pub use rules::{
     RuleEffect, RuleKind, Webhook, WebhookMode,
 };
 pub use span::{Span, SpanFault};
-pub use verdict::{Answer, Approval, Deciding, Effect, Explanation, Finding, Step, Use, Verdict};
+pub use token::{
+    Network, OnMissing, OnToken, Token, TokenBinding, TokenFacts, TokenHandling, TokenTerms,
+    TokenUse, TokenUseState, is_misuse, token_name,
+};
+pub use verdict::{
+    Answer, Approval, Deciding, Effect, Explanation, Finding, Step, TokenUsed, Use, Verdict,
+};
 pub use yaml::Place;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::allowlist::{Allowlist, Apex};
 use crate::expression::Expression;
 use crate::request::SignerName;
+use crate::token::TokenHandling;
 
 /// An ordered list of rules, as it stood at one generation of the configuration.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +21,8 @@ pub struct Policy {
     pub reserved_names: BTreeSet<String>,
     /// Groups whose members may act on the authority: no rule may approve a subject with one of them as its organization.
     pub reserved_groups: BTreeSet<String>,
+    /// What becomes of requests whose token is wrong, or that have none.
+    pub tokens: TokenHandling,
 }
 
 impl Policy {
@@ -36,6 +39,12 @@ impl Policy {
             .any(|rule| rule.kinds.iter().any(RuleKind::asks_outside))
     }
 
+    /// Whether a rule for `signer` looks at enrolment tokens.
+    pub fn wants_tokens_for(&self, signer: &SignerName) -> bool {
+        self.rules_for(signer)
+            .any(|rule| rule.kinds.iter().any(RuleKind::looks_at_tokens))
+    }
+
     /// Every webhook that some rule names.
     pub fn webhooks(&self) -> impl Iterator<Item = &Arc<Webhook>> {
         let kinds = self.rules.iter().flat_map(|rule| &rule.kinds);
@@ -45,6 +54,7 @@ impl Policy {
             | RuleKind::Cel(_)
             | RuleKind::Allowlist(_)
             | RuleKind::Window
+            | RuleKind::Token
             | RuleKind::Machine(_)
             | RuleKind::Executable(_)
             | RuleKind::AutosignFile { .. } => None,
@@ -144,6 +154,8 @@ pub enum RuleKind {
     Allowlist(ListSource),
     /// A build window must be open for the name.
     Window,
+    /// An enrolment token for the name must come with the request.
+    Token,
     /// The inventory must expect such a machine.
     Machine(MachineRule),
     /// A program must end with status 0.
@@ -168,6 +180,7 @@ impl RuleKind {
             Self::Cel(_) => "cel",
             Self::Allowlist(_) => "allowlist",
             Self::Window => "window",
+            Self::Token => "token",
             Self::Machine(_) => "machine",
             Self::Executable(_) => "executable",
             Self::Webhook(_) => "webhook",
@@ -175,10 +188,15 @@ impl RuleKind {
         }
     }
 
+    /// Whether it may look at enrolment tokens.
+    pub fn looks_at_tokens(&self) -> bool {
+        matches!(self, Self::Token | Self::Window)
+    }
+
     /// Whether it asks for evidence outside the authority's own records.
     pub fn asks_outside(&self) -> bool {
         match self {
-            Self::Always | Self::Cel(_) | Self::Window | Self::Machine(_) => false,
+            Self::Always | Self::Cel(_) | Self::Window | Self::Token | Self::Machine(_) => false,
             Self::Allowlist(source) => matches!(source, ListSource::File(_)),
             Self::Executable(_) | Self::Webhook(_) | Self::AutosignFile { .. } => true,
         }

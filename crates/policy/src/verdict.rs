@@ -102,7 +102,31 @@ pub enum Use {
         certname: String,
         /// Whether this is the last certificate that it is good for.
         closes: bool,
+        /// Whether it wants a token, which is used as well.
+        with_token: bool,
     },
+    /// An enrolment token.
+    Token {
+        /// Its public part.
+        id: String,
+        /// The name that it is used for.
+        name: String,
+        /// Whether the certificate that the name has is to be replaced.
+        replaces: bool,
+    },
+}
+
+impl Use {
+    /// The token, if it is one.
+    pub fn token(&self) -> Option<TokenUsed> {
+        match self {
+            Self::Token { id, name, .. } => Some(TokenUsed {
+                id: id.clone(),
+                certname: name.clone(),
+            }),
+            Self::Machine { .. } | Self::Window { .. } => None,
+        }
+    }
 }
 
 /// Every rule that was asked, what it saw and what it said.
@@ -129,6 +153,9 @@ pub struct Explanation {
     /// The longest lifetime in seconds that was granted, where that is less than the signer's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifetime: Option<u64>,
+    /// The enrolment token that the approval used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<TokenUsed>,
     /// How long the whole decision took.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub micros: u64,
@@ -149,6 +176,7 @@ impl Explanation {
             retry: false,
             stopped: false,
             lifetime: None,
+            token: None,
             micros: 0,
             steps: Vec::new(),
         }
@@ -203,6 +231,15 @@ impl fmt::Display for Explanation {
             Some(_) | None => Ok(()),
         }
     }
+}
+
+/// The use of an enrolment token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TokenUsed {
+    /// The token's public part.
+    pub id: String,
+    /// The name that it was used for.
+    pub certname: String,
 }
 
 /// The three outcomes.

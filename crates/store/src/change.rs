@@ -17,6 +17,7 @@ use crate::row::{
     KIND_CERTIFICATE, KIND_CRL, KIND_REQUEST, KIND_REQUEST_DELETED, KIND_RETIREMENT,
     KIND_REVOCATION, document, signed,
 };
+use crate::tokens;
 
 /// Checks what a change relies on. If it fails, nothing was written.
 pub(crate) fn check(connection: &Connection, change: &Change) -> Result<(), Fault> {
@@ -73,6 +74,13 @@ pub(crate) fn write(
             Write::RememberAllow(allow) => commit.remember_allow(allow)?,
             Write::ForgetAllows { before } => commit.forget_allows(*before)?,
             Write::Seal(seal) => commit.seal(seal)?,
+            Write::PutToken(_)
+            | Write::UseToken(_)
+            | Write::TokenIssued { .. }
+            | Write::EndToken { .. }
+            | Write::FailToken { .. }
+            | Write::ReleaseToken { .. }
+            | Write::ForgetToken { .. } => tokens::write(connection, write, commit.revision)?,
         }
     }
     for (seq, entry) in (0_i64..).zip(&change.audit) {
@@ -182,9 +190,16 @@ fn holds(connection: &Connection, precondition: &Precondition) -> Result<bool, F
         }
         Precondition::MachineExists { name } => inventory::machine_exists(connection, name),
         Precondition::MachineUnused { name } => inventory::machine_is_unused(connection, name),
-        Precondition::WindowOpen { certname, at } => {
-            inventory::window_is_open(connection, certname, *at)
-        }
+        Precondition::WindowOpen {
+            certname,
+            at,
+            with_token,
+        } => inventory::window_is_open(connection, certname, *at, *with_token),
+        Precondition::TokenUsable { .. }
+        | Precondition::TokenAt { .. }
+        | Precondition::ActiveTokens { .. }
+        | Precondition::TokenNotOrdered { .. }
+        | Precondition::TokenReserved { .. } => tokens::holds(connection, precondition),
         Precondition::WindowClosed { certname, before } => {
             inventory::window_is_closed(connection, certname, *before)
         }

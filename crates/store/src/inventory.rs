@@ -91,11 +91,16 @@ pub(crate) fn window_is_open(
     connection: &Connection,
     certname: &str,
     at: UnixTime,
+    with_token: bool,
 ) -> Result<bool, Fault> {
     let sql = "SELECT 1 FROM windows
                WHERE certname = ?1 AND opens_at <= ?2 AND ?2 < closes_at AND issuances < max_issuances
-                   AND require_token = 0";
-    exists(connection, sql, params![inventory_name(certname), at.0])
+                   AND (require_token = 0 OR ?3)";
+    exists(
+        connection,
+        sql,
+        params![inventory_name(certname), at.0, with_token],
+    )
 }
 
 pub(crate) fn window_is_closed(

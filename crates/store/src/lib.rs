@@ -19,6 +19,7 @@ mod writer;
 
 mod query;
 mod reader;
+mod tokens;
 
 pub mod backup;
 

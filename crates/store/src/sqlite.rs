@@ -12,8 +12,9 @@ use countersign_authority::store::{
 };
 use countersign_authority::{
     AncestorCrl, AuditEntry, AuditPage, AuditQuery, CommitOutcome, CrlRecord, CrlScope, Door,
-    Intent, IssuerId, LedgerEntry, MachineRecord, PolicyVersion, RequestId, RequestRecord,
-    Revision, Revocation, Seal, SealHead, Telemetry, Unobserved, inventory_name,
+    FoundToken, Intent, IssuerId, LedgerEntry, ListedToken, MachineRecord, PolicyVersion,
+    RequestId, RequestRecord, Revision, Revocation, Seal, SealHead, Telemetry, TokenFilter,
+    TokenId, TokenRecord, TokenUseRecord, Unobserved, inventory_name,
 };
 use countersign_pki::{Fingerprint, Serial, UnixTime};
 use countersign_policy::BuildWindow;
@@ -28,6 +29,7 @@ use crate::inventory;
 use crate::migration;
 use crate::query;
 use crate::reader::{self, ReadJob};
+use crate::tokens;
 use crate::writer::{WriteJob, Writer};
 
 /// A store in one SQLite file that this process has to itself.
@@ -369,6 +371,57 @@ impl Store for SqliteStore {
 
     fn windows_closed(&self, before: UnixTime, limit: usize) -> Answer<'_, Vec<BuildWindow>> {
         self.read(move |connection| inventory::windows_closed(connection, before, limit))
+    }
+
+    fn token(
+        &self,
+        id: &TokenId,
+        certname: &str,
+        key_fingerprint: &Fingerprint,
+    ) -> Answer<'_, Option<FoundToken>> {
+        let id = id.clone();
+        let certname = certname.to_owned();
+        let key_fingerprint = *key_fingerprint;
+        self.read(move |connection| tokens::token(connection, &id, &certname, &key_fingerprint))
+    }
+
+    fn listed_token(&self, id: &TokenId, now: UnixTime) -> Answer<'_, Option<ListedToken>> {
+        let id = id.clone();
+        self.read(move |connection| tokens::listed_token(connection, &id, now))
+    }
+
+    fn tokens(&self, filter: TokenFilter) -> Answer<'_, Vec<ListedToken>> {
+        self.read(move |connection| tokens::tokens(connection, &filter))
+    }
+
+    fn token_uses(&self, id: &TokenId, limit: usize) -> Answer<'_, Vec<TokenUseRecord>> {
+        let id = id.clone();
+        self.read(move |connection| tokens::token_uses(connection, &id, limit))
+    }
+
+    fn active_tokens_of(&self, certname: &str, now: UnixTime) -> Answer<'_, Vec<TokenRecord>> {
+        let certname = certname.to_owned();
+        self.read(move |connection| tokens::active_tokens_of(connection, &certname, now))
+    }
+
+    fn token_ordered(
+        &self,
+        created_by: &str,
+        idempotency_key: &str,
+    ) -> Answer<'_, Option<TokenId>> {
+        let created_by = created_by.to_owned();
+        let idempotency_key = idempotency_key.to_owned();
+        self.read(move |connection| {
+            tokens::token_ordered(connection, &created_by, &idempotency_key)
+        })
+    }
+
+    fn active_tokens(&self, now: UnixTime, at_most: usize) -> Answer<'_, usize> {
+        self.read(move |connection| tokens::active_tokens(connection, now, at_most))
+    }
+
+    fn tokens_over(&self, before: UnixTime, limit: usize) -> Answer<'_, Vec<TokenId>> {
+        self.read(move |connection| tokens::tokens_over(connection, before, limit))
     }
 
     fn audit_page(&self, query: AuditQuery) -> Answer<'_, AuditPage> {

@@ -9,9 +9,10 @@ use countersign_authority::store::{
     RejectionFilter, RequestFilter, Store, Tally,
 };
 use countersign_authority::{
-    AncestorCrl, AuditEntry, AuditPage, AuditQuery, CrlRecord, CrlScope, Door, Intent, IssuerId,
-    KeyStore, LedgerEntry, MachineRecord, PolicyVersion, RequestId, RequestRecord, Revision,
-    Revocation, Seal, SealHead, SignFault, Signature,
+    AncestorCrl, AuditEntry, AuditPage, AuditQuery, CrlRecord, CrlScope, Door, FoundToken, Intent,
+    IssuerId, KeyStore, LedgerEntry, ListedToken, MachineRecord, PolicyVersion, RequestId,
+    RequestRecord, Revision, Revocation, Seal, SealHead, SignFault, Signature, TokenFilter,
+    TokenId, TokenRecord, TokenUseRecord,
 };
 use countersign_pki::{Fingerprint, Serial, SignatureAlgorithm, UnixTime};
 use countersign_policy::BuildWindow;
@@ -229,6 +230,47 @@ impl<S: Store> Store for TripStore<S> {
 
     fn windows_closed(&self, before: UnixTime, limit: usize) -> Answer<'_, Vec<BuildWindow>> {
         self.0.windows_closed(before, limit)
+    }
+
+    fn token(
+        &self,
+        id: &TokenId,
+        certname: &str,
+        key_fingerprint: &Fingerprint,
+    ) -> Answer<'_, Option<FoundToken>> {
+        self.0.token(id, certname, key_fingerprint)
+    }
+
+    fn listed_token(&self, id: &TokenId, now: UnixTime) -> Answer<'_, Option<ListedToken>> {
+        self.0.listed_token(id, now)
+    }
+
+    fn tokens(&self, filter: TokenFilter) -> Answer<'_, Vec<ListedToken>> {
+        self.0.tokens(filter)
+    }
+
+    fn token_uses(&self, id: &TokenId, limit: usize) -> Answer<'_, Vec<TokenUseRecord>> {
+        self.0.token_uses(id, limit)
+    }
+
+    fn active_tokens_of(&self, certname: &str, now: UnixTime) -> Answer<'_, Vec<TokenRecord>> {
+        self.0.active_tokens_of(certname, now)
+    }
+
+    fn token_ordered(
+        &self,
+        created_by: &str,
+        idempotency_key: &str,
+    ) -> Answer<'_, Option<TokenId>> {
+        self.0.token_ordered(created_by, idempotency_key)
+    }
+
+    fn active_tokens(&self, now: UnixTime, at_most: usize) -> Answer<'_, usize> {
+        self.0.active_tokens(now, at_most)
+    }
+
+    fn tokens_over(&self, before: UnixTime, limit: usize) -> Answer<'_, Vec<TokenId>> {
+        self.0.tokens_over(before, limit)
     }
 
     fn audit_page(&self, query: AuditQuery) -> Answer<'_, AuditPage> {

@@ -54,6 +54,14 @@ fn read(
 ) -> Option<RuleKind> {
     match word {
         "always" => field.fields(&[], reading).map(|_| RuleKind::Always),
+        "token" => {
+            if effect == RuleEffect::Deny {
+                let what =
+                    "a token says who may enrol: put it under `approve`, where a wrong one denies";
+                beside.complain(word, reading, what);
+            }
+            field.fields(&[], reading).map(|_| RuleKind::Token)
+        }
         "window" => field.fields(&[], reading).map(|_| RuleKind::Window),
         "cel" => rule::expression(field, reading).map(RuleKind::Cel),
         "allowlist" => allowlist(field, reading).map(RuleKind::Allowlist),
@@ -244,12 +252,13 @@ fn cost(kind: &RuleKind) -> u8 {
         RuleKind::Allowlist(_) | RuleKind::AutosignFile { .. } => 2,
         RuleKind::Window => 3,
         RuleKind::Machine(_) => 4,
-        RuleKind::Executable(_) => 5,
-        RuleKind::Webhook(_) => 6,
+        RuleKind::Token => 5,
+        RuleKind::Executable(_) => 6,
+        RuleKind::Webhook(_) => 7,
     }
 }
 
-const KINDS: [&str; 7] = [
+const KINDS: [&str; 8] = [
     "always",
     "allowlist",
     "executable",
@@ -257,10 +266,10 @@ const KINDS: [&str; 7] = [
     "webhook",
     "machine",
     "window",
+    "token",
 ];
 /// Words of the language that this version has no evidence for.
-const LATER: [&str; 5] = [
-    "token",
+const LATER: [&str; 4] = [
     "nodeClient",
     "nodeServing",
     "subjectAccess",

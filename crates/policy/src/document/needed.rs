@@ -80,6 +80,7 @@ impl PolicySet {
                     RuleKind::Always
                     | RuleKind::Cel(_)
                     | RuleKind::Window
+                    | RuleKind::Token
                     | RuleKind::Machine(_)
                     | RuleKind::Allowlist(ListSource::Names(_))
                     | RuleKind::AutosignFile { .. } => {}

@@ -45,7 +45,7 @@ fn line(text: &mut String, key: &str, value: &str) {
 
 fn shown_kind(kind: &RuleKind) -> String {
     let parameters = match kind {
-        RuleKind::Always | RuleKind::Window => "{}".to_owned(),
+        RuleKind::Always | RuleKind::Window | RuleKind::Token => "{}".to_owned(),
         RuleKind::Cel(expression) => scalar(expression.source()),
         RuleKind::Allowlist(ListSource::File(path)) => flow(&json!({"file": path})),
         RuleKind::Allowlist(ListSource::Names(list)) => {

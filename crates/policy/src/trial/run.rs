@@ -218,6 +218,10 @@ impl Scene {
                 evidence.with_window(found, 0)
             }
             Query::Ledger => evidence.with_ledger(Ok(ledger.clone()), 0),
+            Query::Token => {
+                let reason = "tokens are not looked up here".to_owned();
+                evidence.with_token(Err(reason), 0)
+            }
         }
     }
 

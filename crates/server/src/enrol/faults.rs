@@ -303,7 +303,8 @@ impl From<SubmitFault> for Refusal {
         match fault {
             SubmitFault::Duplicate { .. }
             | SubmitFault::Denied { .. }
-            | SubmitFault::TooManyWaiting { .. } => Self::Conflict { what },
+            | SubmitFault::TooManyWaiting { .. }
+            | SubmitFault::InProgress { .. } => Self::Conflict { what },
             SubmitFault::Broken(fault) => fault.into(),
         }
     }

@@ -159,7 +159,7 @@ impl KubernetesDoor {
         let submitted = match self.authority.submit(submission).await {
             Ok(submitted) => submitted,
             Err(SubmitFault::Duplicate { .. } | SubmitFault::Denied { .. }) => return Ok(None),
-            Err(fault @ SubmitFault::TooManyWaiting { .. }) => {
+            Err(fault @ (SubmitFault::TooManyWaiting { .. } | SubmitFault::InProgress { .. })) => {
                 return Err(Status::too_many_requests(fault.to_string(), WAITING_SECONDS).into());
             }
             Err(SubmitFault::Broken(broken)) => return Err(broken.into()),

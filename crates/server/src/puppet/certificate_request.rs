@@ -125,6 +125,7 @@ impl PuppetDoor {
             Err(SubmitFault::Duplicate { key, duplicate }) => already_has(&key, duplicate),
             Err(SubmitFault::Denied { id, .. }) => faults::denied(id),
             Err(SubmitFault::TooManyWaiting { limit, .. }) => too_many_waiting(limit),
+            Err(fault @ SubmitFault::InProgress { .. }) => answer::unavailable(&fault.to_string()),
             Err(SubmitFault::Broken(fault)) => faults::broken(&fault),
         }
     }

@@ -8,9 +8,9 @@ use countersign_authority::store::{
     RejectionFilter, RequestFilter, Store, StoreFault, Tally,
 };
 use countersign_authority::{
-    AncestorCrl, AuditEntry, AuditPage, AuditQuery, CrlRecord, CrlScope, Door, Intent, IssuerId,
-    LedgerEntry, MachineRecord, PolicyVersion, RequestId, RequestRecord, Revision, Revocation,
-    Seal, SealHead,
+    AncestorCrl, AuditEntry, AuditPage, AuditQuery, CrlRecord, CrlScope, Door, FoundToken, Intent,
+    IssuerId, LedgerEntry, ListedToken, MachineRecord, PolicyVersion, RequestId, RequestRecord,
+    Revision, Revocation, Seal, SealHead, TokenFilter, TokenId, TokenRecord, TokenUseRecord,
 };
 use countersign_pki::{Fingerprint, Serial, UnixTime};
 use countersign_policy::BuildWindow;
@@ -200,6 +200,47 @@ impl Store for Switched {
 
     fn windows_closed(&self, before: UnixTime, limit: usize) -> Answer<'_, Vec<BuildWindow>> {
         self.or(self.store.windows_closed(before, limit))
+    }
+
+    fn token(
+        &self,
+        id: &TokenId,
+        certname: &str,
+        key_fingerprint: &Fingerprint,
+    ) -> Answer<'_, Option<FoundToken>> {
+        self.or(self.store.token(id, certname, key_fingerprint))
+    }
+
+    fn listed_token(&self, id: &TokenId, now: UnixTime) -> Answer<'_, Option<ListedToken>> {
+        self.or(self.store.listed_token(id, now))
+    }
+
+    fn tokens(&self, filter: TokenFilter) -> Answer<'_, Vec<ListedToken>> {
+        self.or(self.store.tokens(filter))
+    }
+
+    fn token_uses(&self, id: &TokenId, limit: usize) -> Answer<'_, Vec<TokenUseRecord>> {
+        self.or(self.store.token_uses(id, limit))
+    }
+
+    fn active_tokens_of(&self, certname: &str, now: UnixTime) -> Answer<'_, Vec<TokenRecord>> {
+        self.or(self.store.active_tokens_of(certname, now))
+    }
+
+    fn token_ordered(
+        &self,
+        created_by: &str,
+        idempotency_key: &str,
+    ) -> Answer<'_, Option<TokenId>> {
+        self.or(self.store.token_ordered(created_by, idempotency_key))
+    }
+
+    fn active_tokens(&self, now: UnixTime, at_most: usize) -> Answer<'_, usize> {
+        self.or(self.store.active_tokens(now, at_most))
+    }
+
+    fn tokens_over(&self, before: UnixTime, limit: usize) -> Answer<'_, Vec<TokenId>> {
+        self.or(self.store.tokens_over(before, limit))
     }
 
     fn audit_page(&self, query: AuditQuery) -> Answer<'_, AuditPage> {

@@ -209,6 +209,11 @@ impl Replay {
                 let ledger = ledger.ok_or("the ledger was not asked")?;
                 Ok(evidence.with_ledger(Ok(ledger), 0))
             }
+            Query::Token => {
+                let token = recorded.token.clone();
+                let token = token.ok_or("nobody looked for an enrolment token")?;
+                Ok(evidence.with_token(Ok(token), 0))
+            }
         }
     }
 }
