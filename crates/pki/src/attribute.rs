@@ -4,7 +4,7 @@ use crate::der::{FieldFault, InField, Tlv, tag};
 use crate::oid::Oid;
 use crate::value::RawValue;
 
-/// One attribute with all its values in received order, known or not.
+/// One attribute with all its values in received order, known or not. Its `Debug` form shows no content of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attribute {
     /// What kind of attribute.

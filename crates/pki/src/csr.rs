@@ -3,6 +3,8 @@
 //! Strict where two parsers could disagree about what was asked (lengths, duplicates, trailing bytes, control
 //! characters), tolerant where real clients deviate harmlessly (alphabets of strings, order of sets, unknown attributes).
 
+use std::fmt;
+
 use crate::alt_name::AltName;
 use crate::attribute::Attribute;
 use crate::csr_fault::CsrFault;
@@ -17,8 +19,9 @@ use crate::signature::{Scheme, VerifyFault};
 
 /// A request whose structure is strict, whose key is acceptable and whose signature verified over the received bytes.
 ///
-/// Facts only: whether anyone may have such a certificate is decided elsewhere.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Facts only: whether anyone may have such a certificate is decided elsewhere. The request may carry a password, so its
+/// `Debug` form has types and lengths, but no content of an attribute or extension.
+#[derive(Clone, PartialEq, Eq)]
 pub struct CheckedCsr {
     der: Vec<u8>,
     subject: Subject,
@@ -145,6 +148,20 @@ impl CheckedCsr {
     #[must_use]
     pub fn key_fingerprint(&self) -> Fingerprint {
         fingerprint_sha256(&self.spki_der)
+    }
+}
+
+impl fmt::Debug for CheckedCsr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CheckedCsr")
+            .field("subject", &format_args!("{}", self.subject))
+            .field("public_key", &self.public_key)
+            .field("key_fingerprint", &self.key_fingerprint())
+            .field("attributes", &self.attributes)
+            .field("extensions", &self.extensions)
+            .field("alt_names", &self.alt_names.len())
+            .field("octets", &self.der.len())
+            .finish()
     }
 }
 

@@ -1,11 +1,15 @@
 //! Extensions of requests, certificates and revocation lists (RFC 5280 4.2).
 
+use std::fmt;
+
 use crate::der::{self, DerFault, Tlv, tag};
 use crate::oid::Oid;
 use crate::value;
 
 /// One extension with its undecoded value.
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// The value may be a password (`pp_preshared_key` is one): its `Debug` form has the length only.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Extension {
     /// What kind of extension.
     pub oid: Oid,
@@ -59,6 +63,16 @@ impl Extension {
             }
             der::write(out, tag::OCTET_STRING, &self.value);
         });
+    }
+}
+
+impl fmt::Debug for Extension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Extension")
+            .field("oid", &self.oid)
+            .field("critical", &self.critical)
+            .field("octets", &self.value.len())
+            .finish()
     }
 }
 

@@ -3,12 +3,14 @@
 //! Tolerant about what surrounds a block (certificates come with human-readable dumps), strict about what is inside.
 //! What is left over in memory from reading and writing private keys is erased; the key itself is its owner's business.
 
+use std::fmt;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroize as _;
 
-/// One armoured block.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One armoured block. It may be a key or a request with a password: its `Debug` form has the length only.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Block {
     /// The words between `BEGIN` and the dashes.
     pub label: String,
@@ -16,6 +18,16 @@ pub struct Block {
     pub der: Vec<u8>,
     /// Whether RFC 1421 headers stood above the content; encrypted keys have them.
     pub headers: bool,
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Block")
+            .field("label", &self.label)
+            .field("octets", &self.der.len())
+            .field("headers", &self.headers)
+            .finish()
+    }
 }
 
 /// Bounds on one text.

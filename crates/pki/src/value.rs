@@ -1,9 +1,13 @@
 //! Values of attributes, kept as received, with the text they may hold.
 
+use std::fmt;
+
 use crate::der::{self, DerFault, Tlv, tag};
 
 /// One value exactly as it was encoded. Nothing is lost that a parser with opinions would refuse or rewrite.
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// It may be a password: its `Debug` form has the type and the length only.
+#[derive(Clone, PartialEq, Eq)]
 pub struct RawValue {
     der: Vec<u8>,
     content_len: usize,
@@ -57,6 +61,15 @@ impl RawValue {
     }
 }
 
+impl fmt::Debug for RawValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RawValue")
+            .field("tag", &format_args!("{:#04x}", self.tag()))
+            .field("octets", &self.content_len)
+            .finish()
+    }
+}
+
 /// The text of a string element, by its type.
 ///
 /// Puppet agents put any ASCII into PrintableString and OpenSSL puts `@` there, so its alphabet is not enforced. T61String
@@ -77,15 +90,17 @@ pub(crate) fn text_of(tag: u8, content: &[u8]) -> Option<String> {
 
 /// Whether the identifier octet is that of a string type which holds text.
 pub(crate) fn is_text_tag(tag: u8) -> bool {
-    matches!(
-        tag,
-        tag::UTF8_STRING
-            | tag::PRINTABLE_STRING
-            | tag::IA5_STRING
-            | tag::T61_STRING
-            | tag::BMP_STRING
-            | tag::UNIVERSAL_STRING
-    )
+    unit_width(tag).is_some()
+}
+
+/// How many octets an ASCII character takes in a string of this type; nothing if it is no type for text.
+pub(crate) fn unit_width(tag: u8) -> Option<usize> {
+    match tag {
+        tag::UTF8_STRING | tag::PRINTABLE_STRING | tag::IA5_STRING | tag::T61_STRING => Some(1),
+        tag::BMP_STRING => Some(2),
+        tag::UNIVERSAL_STRING => Some(4),
+        _ => None,
+    }
 }
 
 fn wide_text<const WIDTH: usize>(content: &[u8]) -> Option<String> {
