@@ -30,6 +30,9 @@ mod attribute;
 mod csr;
 mod csr_fault;
 
+mod carrier;
+mod mask;
+
 mod certificate;
 mod crl;
 
@@ -42,6 +45,7 @@ mod template;
 
 pub use alt_name::{AltName, NameFault, ip_puppet_text};
 pub use attribute::Attribute;
+pub use carrier::{CarriedFault, CarriedText, Carrier, CarrierFault, carried};
 pub use certificate::{CertFault, Certificate};
 pub use crl::{Crl, CrlFault};
 pub use crl_template::{CrlTemplate, RevocationReason, RevokedEntry};
@@ -52,6 +56,7 @@ pub use ext::KeyUsage;
 pub use extension::Extension;
 pub use fingerprint::{Fingerprint, fingerprint_sha256, sha1_colon, sha256_colon, sha512_colon};
 pub use key::{Curve, KeyFault, KeyType, PublicKeyFacts};
+pub use mask::masked;
 pub use name::{NameAttribute, NameValue, Subject};
 pub use oid::Oid;
 pub use request_template::RequestTemplate;
