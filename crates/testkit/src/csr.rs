@@ -7,6 +7,10 @@ use countersign_pki::{Oid, SubjectBuilder, oid, pem};
 use crate::der;
 use crate::keys::{Key, SigningScheme};
 
+/// A well-formed enrolment token that no authority ever minted.
+pub const TOKEN: &str =
+    "ott1.aaaqeayeaudaocaj.eaqseizeeutcokbjfivsyljof4ydcmrtgq2tmnzyhe5dwpb5hy7q.zqthxay";
+
 /// Builds a request with full control over every part.
 ///
 /// ```
@@ -164,10 +168,13 @@ impl CsrBuilder {
     /// Adds an attribute with one string value of the given type.
     #[must_use]
     pub fn attribute(self, kind: &Oid, tag: u8, value: &[u8]) -> Self {
-        self.raw_attribute(der::type_and_value(
-            kind,
-            &der::set(&[&der::tlv(tag, value)]),
-        ))
+        self.attribute_values(kind, &[&der::tlv(tag, value)])
+    }
+
+    /// Adds an attribute with any number of values, as finished elements in the given order.
+    #[must_use]
+    pub fn attribute_values(self, kind: &Oid, values: &[&[u8]]) -> Self {
+        self.raw_attribute(der::type_and_value(kind, &der::set(values)))
     }
 
     /// Adds an attribute as a finished element.

@@ -56,6 +56,15 @@ pub fn type_and_value(kind: &Oid, value: &[u8]) -> Vec<u8> {
     seq(&[&oid(kind), value])
 }
 
+/// ASCII as the content of a BMPString (two octets a character) or a UniversalString (four).
+#[must_use]
+pub fn wide(text: &str, width: usize) -> Vec<u8> {
+    let zeros = vec![0; width.saturating_sub(1)];
+    text.bytes()
+        .flat_map(|b| [zeros.as_slice(), &[b]].concat())
+        .collect()
+}
+
 /// An `Extension`; `critical` is left out, or written as it is.
 #[must_use]
 pub fn extension(kind: &Oid, critical: Option<bool>, value: &[u8]) -> Vec<u8> {

@@ -4,8 +4,8 @@
 
 use countersign_pki::pem::{self, PemLimits};
 use countersign_pki::{
-    Certificate, CheckedCsr, Crl, CsrLimits, Extension, Fingerprint, Subject, SubjectBuilder,
-    terminal_safe,
+    Carrier, Certificate, CheckedCsr, Crl, CsrLimits, Extension, Fingerprint, Oid, Subject,
+    SubjectBuilder, carried, masked, terminal_safe,
 };
 
 /// A request in DER: whatever was accepted is kept as received and is read again in the same way.
@@ -14,6 +14,9 @@ use countersign_pki::{
 /// If a promise is broken.
 pub fn csr(bytes: &[u8]) {
     let stored = CheckedCsr::trusted_from_store(bytes);
+    if let Ok(csr) = &stored {
+        facts_of_tokens(csr);
+    }
     let Ok(checked) = CheckedCsr::check(bytes, &CsrLimits::STANDARD) else {
         if let Ok(csr) = stored {
             facts_of_names(csr.subject());
@@ -90,6 +93,39 @@ pub fn certificate(bytes: &[u8]) {
     }
 }
 
+/// What is taken out is plain text of bounded length; what is masked has the outline of the original and is masked once.
+fn facts_of_tokens(csr: &CheckedCsr) {
+    let private = Carrier::Attribute(Oid::from_arcs(&[1, 3, 6, 1, 4, 1, 34380, 1, 2, 7]));
+    let one_by_one = [Carrier::ChallengePassword, private, Carrier::PresharedKey];
+    let all = one_by_one.as_slice();
+    for carriers in all.chunks(1).chain([all]) {
+        if let Ok(Some(text)) = carried(csr, carriers) {
+            let text = text.expose();
+            assert!(
+                (1..=4096).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic()),
+                "a token with a character that it cannot have"
+            );
+        }
+    }
+    let Some(der) = masked(csr) else {
+        return;
+    };
+    assert_ne!(der, csr.der(), "masked, but nothing was overwritten");
+    assert_eq!(der.len(), csr.der().len(), "masking changed the length");
+    let copy = CheckedCsr::trusted_from_store(&der).expect("a masked request is a request");
+    // The debug form is the outline: types and lengths without content.
+    assert_eq!(
+        format!("{copy:?}"),
+        format!("{csr:?}"),
+        "masking changed the structure"
+    );
+    assert_eq!(
+        masked(&copy),
+        None,
+        "masking did not find everything at once"
+    );
+}
+
 fn facts_of_names(name: &Subject) {
     let text = name.to_string();
     assert!(
@@ -104,7 +140,7 @@ fn facts_of_extensions(extensions: &[Extension]) {
     for extension in extensions {
         let _ = extension.text_value();
         assert_eq!(
-            countersign_pki::Oid::parse(&extension.oid.to_string()),
+            Oid::parse(&extension.oid.to_string()),
             Ok(extension.oid),
             "an identifier does not round-trip"
         );

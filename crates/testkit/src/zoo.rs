@@ -15,6 +15,7 @@ mod public_keys;
 mod signatures;
 mod structure;
 mod texts;
+mod tokens;
 
 /// One request and its fate.
 #[derive(Debug, Clone)]
@@ -80,6 +81,7 @@ pub fn specimens() -> Vec<Specimen> {
         public_keys::specimens(),
         signatures::specimens(),
         texts::specimens(),
+        tokens::specimens(),
     ]
     .concat()
 }

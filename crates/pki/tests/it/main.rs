@@ -6,7 +6,9 @@
 )]
 
 mod authority;
+mod carriers;
 mod facts;
+mod masking;
 mod mutations;
 mod openssl;
 mod round_trip;

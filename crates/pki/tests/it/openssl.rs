@@ -12,25 +12,25 @@ use tempfile::TempDir;
 use crate::authority::{Issuer, NOT_BEFORE};
 
 /// A directory with files for one run of OpenSSL.
-struct Desk {
+pub(crate) struct Desk {
     directory: TempDir,
 }
 
 impl Desk {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Desk {
             directory: tempfile::tempdir().unwrap(),
         }
     }
 
-    fn put(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+    pub(crate) fn put(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.directory.path().join(name);
         fs::write(&path, content).unwrap();
         path
     }
 }
 
-fn openssl(arguments: &[&str], files: &[(&str, &Path)]) -> Output {
+pub(crate) fn openssl(arguments: &[&str], files: &[(&str, &Path)]) -> Output {
     let mut command = Command::new("openssl");
     command.args(arguments);
     for (flag, path) in files {
@@ -42,7 +42,7 @@ fn openssl(arguments: &[&str], files: &[(&str, &Path)]) -> Output {
     command.output().expect("the openssl command is installed")
 }
 
-fn text(output: &Output) -> String {
+pub(crate) fn text(output: &Output) -> String {
     let both = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
     String::from_utf8_lossy(&both).into_owned()
 }
