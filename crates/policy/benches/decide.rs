@@ -28,6 +28,7 @@ fn decisions(c: &mut Criterion) {
     group.throughput(Throughput::Elements(1));
     for (case, rules) in cases(&signer) {
         let policy = Policy {
+            tokens: Default::default(),
             generation: 1,
             rules,
             reserved_groups: Default::default(),

@@ -111,6 +111,7 @@ pub async fn names_of_the_inventory_are_kept_in_one_form(ground: &dyn Ground) {
             Precondition::WindowOpen {
                 certname: name,
                 at: Sample::time(0),
+                with_token: false,
             },
         ] {
             assert!(
@@ -348,7 +349,15 @@ pub async fn a_window_is_open_within_its_time_and_its_count(ground: &dyn Ground)
     let store = ground.open().await;
     let open = async |at: UnixTime| {
         let certname = "a".to_owned();
-        holds(&*store, Precondition::WindowOpen { certname, at }).await
+        holds(
+            &*store,
+            Precondition::WindowOpen {
+                certname,
+                at,
+                with_token: false,
+            },
+        )
+        .await
     };
     assert!(!open(Sample::time(0)).await, "there is none");
     let window = BuildWindow {
@@ -401,6 +410,7 @@ pub async fn one_of_many_takes_the_last_issuance(ground: &dyn Ground) {
     let open = Precondition::WindowOpen {
         certname: "a".to_owned(),
         at: last.opens_at,
+        with_token: false,
     };
     let outcomes = at_once(&store, |number| Change {
         preconditions: vec![open.clone()],

@@ -150,6 +150,7 @@ impl Sample {
     pub fn evidence() -> RecordedEvidence {
         let at = Self::time(3);
         RecordedEvidence {
+            token: None,
             files: BTreeMap::from([("/etc/autosign.conf".into(), RecordedFile::Executable)]),
             executions: BTreeMap::from([
                 ("/etc/a".into(), Execution::Approved),

@@ -69,6 +69,7 @@ pub(crate) fn question() -> Question<'static> {
         csr: &CSR,
         certificate: None,
         pending: false,
+        token: None,
     }
 }
 
