@@ -128,6 +128,7 @@ pub(crate) fn policy(config: &Config, names: &ServerNames) -> Result<Policy> {
     let holders = config.access.iter().filter_map(role_holder);
     let reserved_names: BTreeSet<String> = own.chain(addresses).chain(holders).collect();
     Ok(Policy {
+        tokens: countersign_policy::TokenHandling::default(),
         generation: 1,
         rules,
         reserved_names,

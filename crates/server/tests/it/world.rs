@@ -117,6 +117,7 @@ impl World {
             .iter()
             .map(|signer| Rule::approving("autosign", vec![signer_name(signer)], RuleKind::Always));
         let policy = Policy {
+            tokens: countersign_policy::TokenHandling::default(),
             generation: 1,
             rules: rules.collect(),
             reserved_groups: Default::default(),
@@ -149,6 +150,7 @@ impl World {
         let file = PolicyFile::new("policy.yaml".into(), document.to_owned());
         let policy = self.authority.policy();
         self.authority.set_policy(Policy {
+            tokens: countersign_policy::TokenHandling::default(),
             generation: policy.generation + 1,
             rules: PolicySet::read(&[file]).unwrap().into_rules(),
             reserved_names: policy.reserved_names.clone(),

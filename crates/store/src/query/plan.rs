@@ -462,6 +462,7 @@ fn what_an_approval_uses_is_checked_by_its_key() {
         Precondition::WindowOpen {
             certname: name(),
             at,
+            with_token: false,
         },
         Precondition::WindowClosed {
             certname: name(),

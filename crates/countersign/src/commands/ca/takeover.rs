@@ -195,6 +195,7 @@ impl Adoption {
             issuers: vec![issuer],
             signers: all,
             policy: Policy {
+                tokens: countersign_policy::TokenHandling::default(),
                 generation: 0,
                 rules: Vec::new(),
                 reserved_groups: Default::default(),
