@@ -81,7 +81,8 @@ pub use signer::{OnWaiting, Signer};
 pub use store::Store;
 pub use submission::{Duplicate, Submission, Submitted};
 pub use telemetry::{
-    CommitOutcome, DecisionOutcome, Ended, ExecutionOutcome, Telemetry, Unobserved, WebhookOutcome,
+    CommitOutcome, DecisionOutcome, Ended, ExecutionOutcome, Telemetry, TokenEvent, Unobserved,
+    WebhookOutcome,
 };
 pub use token::{
     BearerToken, CarriedToken, Check, FoundToken, ListedToken, MacKey, MacKeyTooShort, MacKeys,

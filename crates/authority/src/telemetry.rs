@@ -34,6 +34,11 @@ pub trait Telemetry: Send + Sync + 'static {
         let _nobody_counts = (outcome, took);
     }
 
+    /// Something happened to an enrolment token.
+    fn token(&self, event: TokenEvent<'_>) {
+        let _nobody_counts = event;
+    }
+
     /// Old requests were forgotten.
     fn collected(&self, door: &Door, state: RequestState, count: u64) {
         let _nobody_counts = (door, state, count);
@@ -198,6 +203,22 @@ impl WebhookOutcome {
             Self::Failed => "failed",
         }
     }
+}
+
+/// What happens to enrolment tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TokenEvent<'a> {
+    /// One was minted.
+    Minted,
+    /// One was used up, or one of its uses was.
+    Consumed,
+    /// What a request carried, or that it carried none, was held against it.
+    Rejected {
+        /// Why, in one word.
+        reason: &'a str,
+    },
+    /// One was misused too often.
+    Locked,
 }
 
 /// The name of what settled a decision: of few values, also if people's names are in it.

@@ -149,6 +149,15 @@ impl RequestLimits {
     }
 }
 
+/// Whether a decision by this reason says that a token was wrong. Who has none tries nothing.
+pub(crate) fn is_token_failure(code: &str) -> bool {
+    let is_about_token = code.starts_with("token_") || code == "existing_certificate";
+    is_about_token && code != TOKEN_MISSING
+}
+
+/// The reason of those who have no token.
+pub(crate) const TOKEN_MISSING: &str = "token_missing";
+
 /// What wrong tokens are counted under, beside their source: one host with an old token must not stop its neighbours behind
 /// the same address. `None`: there is no token to be wrong.
 fn token_key(carried: &CarriedToken) -> Option<Option<&str>> {

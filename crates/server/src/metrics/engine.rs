@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use countersign_authority::{
     CommitOutcome, DecisionOutcome, Door, Ended, ExecutionOutcome, IssuerId, RequestState,
-    Telemetry, WebhookOutcome,
+    Telemetry, TokenEvent, WebhookOutcome,
 };
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -27,6 +27,7 @@ pub struct EngineMetrics {
     commits: Commits,
     executions: Executions,
     webhooks: Webhooks,
+    tokens: Tokens,
     collected: Family<CollectedLabels, Counter>,
     seals: Counter,
     sealed_entries: Counter,
@@ -87,6 +88,50 @@ impl Webhooks {
 }
 
 #[derive(Debug)]
+struct Tokens {
+    minted: Counter,
+    consumed: Counter,
+    locked: Counter,
+    rejected: BTreeMap<&'static str, Counter>,
+    /// Whatever is none of the reasons that are known here.
+    rejected_otherwise: Counter,
+}
+
+impl Tokens {
+    fn new(registry: &mut Registry) -> Self {
+        let mut counter = |name: &str, help: &str| -> Counter {
+            registered(registry, name, help, Counter::default())
+        };
+        let minted = counter(
+            "countersign_tokens_minted",
+            "Enrolment tokens that were minted",
+        );
+        let consumed = counter(
+            "countersign_tokens_consumed",
+            "Uses of enrolment tokens: each approved one request",
+        );
+        let locked = counter(
+            "countersign_tokens_locked",
+            "Enrolment tokens that were locked because they were misused too often",
+        );
+        let rejections = registered(
+            registry,
+            "countersign_tokens_rejected",
+            "Requests that their enrolment token, or that they had none, spoke against, by reason",
+            Family::<StaticLabel, Counter>::default(),
+        );
+        let reason = |word| rejections.get_or_create_owned(&[("reason", word)]);
+        Self {
+            minted,
+            consumed,
+            locked,
+            rejected: TOKEN_REASONS.map(|word| (word, reason(word))).into(),
+            rejected_otherwise: reason("other"),
+        }
+    }
+}
+
+#[derive(Debug)]
 struct Executions {
     approved: Counter,
     declined: Counter,
@@ -108,6 +153,7 @@ impl EngineMetrics {
             commits: Commits::new(registry),
             executions: Executions::new(registry),
             webhooks: Webhooks::new(registry),
+            tokens: Tokens::new(registry),
             collected: collected(registry),
             seals: registered(
                 registry,
@@ -161,6 +207,19 @@ impl Telemetry for EngineMetrics {
             count.inc();
         }
         self.webhooks.duration.observe_duration(took);
+    }
+
+    fn token(&self, event: TokenEvent<'_>) {
+        let counter = match event {
+            TokenEvent::Minted => &self.tokens.minted,
+            TokenEvent::Consumed => &self.tokens.consumed,
+            TokenEvent::Locked => &self.tokens.locked,
+            TokenEvent::Rejected { reason } => {
+                let known = self.tokens.rejected.get(reason);
+                known.unwrap_or(&self.tokens.rejected_otherwise)
+            }
+        };
+        counter.inc();
     }
 
     fn collected(&self, door: &Door, state: RequestState, count: u64) {
@@ -310,3 +369,22 @@ impl Executions {
         }
     }
 }
+
+/// The reasons that are about tokens.
+const TOKEN_REASONS: [&str; 15] = [
+    "existing_certificate",
+    "token_ambiguous",
+    "token_certname_mismatch",
+    "token_exhausted",
+    "token_expired",
+    "token_extension_not_allowed",
+    "token_key_mismatch",
+    "token_locked",
+    "token_malformed",
+    "token_missing",
+    "token_not_yet_valid",
+    "token_revoked",
+    "token_san_not_allowed",
+    "token_source_not_allowed",
+    "token_unknown",
+];

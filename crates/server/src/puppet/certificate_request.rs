@@ -18,7 +18,7 @@ use tracing::{debug, info};
 use super::certname::{Certname, CertnameFault};
 use super::path::Route;
 use super::{Call, Caller, PuppetDoor, Rate, answer, faults};
-use crate::limits::{RequestLimits, Scope, TooMany};
+use crate::limits::{RequestLimits, Scope, TOKEN_MISSING, TooMany, is_token_failure};
 use crate::peer::Peer;
 
 impl PuppetDoor {
@@ -101,7 +101,7 @@ impl PuppetDoor {
         name: &str,
         call: &Call<'_>,
     ) {
-        let is_failure = is_token_reason(&submitted.code) && submitted.code != TOKEN_MISSING;
+        let is_failure = is_token_failure(&submitted.code);
         match (submitted.state, carried, &self.limits) {
             (RequestState::Denied | RequestState::Pending, _, _) if is_failure => {
                 self.count_token_failure(carried, call.peer);
@@ -292,7 +292,9 @@ fn taken(name: &str, submitted: &Submitted) -> Response {
         (Some(fault), _) if submitted.automatic => {
             answer::bad_request(faults::unsignable(name, fault))
         }
-        (_, RequestState::Denied) if is_token_reason(&submitted.code) => {
+        (_, RequestState::Denied)
+            if is_token_failure(&submitted.code) || submitted.code == TOKEN_MISSING =>
+        {
             faults::not_authorised(submitted.id)
         }
         (_, RequestState::Denied) => faults::denied(submitted.id),
@@ -314,12 +316,6 @@ fn already_has(name: &str, duplicate: Duplicate) -> Response {
     ))
 }
 
-/// Whether a decision was about an enrolment token. A certificate that is there already is a reason of its own.
-fn is_token_reason(code: &str) -> bool {
-    code.starts_with("token_") || code == "existing_certificate"
-}
-
-const TOKEN_MISSING: &str = "token_missing";
 const HARMLESS_ATTRIBUTES: [Oid; 2] = [oid::EXTENSION_REQUEST, oid::PP_AUTH_AUTO_RENEW];
 /// As long as agents wait between two attempts by default.
 const WAITING_SECONDS: u32 = 120;
