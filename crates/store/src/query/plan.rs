@@ -2,6 +2,8 @@
 //!
 //! The statements are not repeated here: a trace takes them from what the store really runs.
 
+mod tokens;
+
 use super::*;
 use crate::change;
 use crate::folder::StoreFiles;
@@ -462,6 +464,7 @@ fn what_an_approval_uses_is_checked_by_its_key() {
         Precondition::WindowOpen {
             certname: name(),
             at,
+            with_token: false,
         },
         Precondition::WindowClosed {
             certname: name(),
