@@ -42,6 +42,7 @@ mod retirement;
 mod revocation;
 mod signer;
 mod signing;
+mod storing;
 mod submission;
 mod telemetry;
 mod token;
@@ -85,9 +86,9 @@ pub use telemetry::{
     WebhookOutcome,
 };
 pub use token::{
-    BearerToken, CarriedToken, Check, FoundToken, ListedToken, MacKey, MacKeyTooShort, MacKeys,
-    Minted, NotAToken, TokenDetail, TokenFault, TokenFilter, TokenId, TokenOrder, TokenRecord,
-    TokenSettings, TokenStanding, TokenStatus, TokenText, TokenUseRecord, Validation,
-    looks_like_a_token, masked_tokens,
+    BEARER_EXTRA, BearerToken, CarriedToken, Check, FoundToken, ListedToken, MacKey,
+    MacKeyTooShort, MacKeys, Minted, NotAToken, TokenDetail, TokenFault, TokenFilter, TokenId,
+    TokenOrder, TokenRecord, TokenSettings, TokenStanding, TokenStatus, TokenText, TokenUseRecord,
+    Validation, looks_like_a_token, masked_tokens,
 };
 pub use windows::{MAX_ISSUANCES, MAX_WINDOW_SECONDS, WindowFault};

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
-use countersign_authority::{Check, TokenFault};
+use countersign_authority::{CarriedToken, Check, TokenFault};
 use countersign_pki::{CheckedCsr, CsrFault, CsrLimits};
 use countersign_policy::SignerName;
 use http::StatusCode;
@@ -40,17 +40,21 @@ pub(super) struct CheckItem {
     reason: String,
     /// Why, in words.
     detail: String,
-    /// The token that the request carries, by its public part.
+    /// The token that the request carries, by its public part; it need not be one that was minted here.
     token_id: Option<String>,
 }
 
 impl CheckItem {
-    fn of(check: Check) -> Self {
+    fn of(check: Check, carried: CarriedToken) -> Self {
+        let claimed = match carried {
+            CarriedToken::Id(id) => Some(id),
+            CarriedToken::None | CarriedToken::Other => None,
+        };
         Self {
             would_allow: check.would_allow,
             reason: check.reason.into_owned(),
             detail: check.detail,
-            token_id: check.token.map(|id| id.to_string()),
+            token_id: check.token.or(claimed).map(|id| id.to_string()),
         }
     }
 
@@ -117,7 +121,7 @@ pub(super) async fn check(
     {
         limits.token_failed(caller, &carried, now);
     }
-    answer(CheckItem::of(checked))
+    answer(CheckItem::of(checked, carried))
 }
 
 fn signer(text: Option<&str>) -> Result<SignerName, Refusal> {

@@ -385,7 +385,10 @@ impl From<TokenFault> for Refusal {
     fn from(fault: TokenFault) -> Self {
         let what = fault.to_string();
         match fault {
-            TokenFault::Name { .. } | TokenFault::Field { .. } => Self::Unprocessable { what },
+            TokenFault::Name { .. } => Self::Unprocessable {
+                what: format!("certname: {what}"),
+            },
+            TokenFault::Field { .. } => Self::Unprocessable { what },
             TokenFault::Disabled | TokenFault::TooMany { .. } | TokenFault::NotReserved { .. } => {
                 Self::Conflict { what }
             }

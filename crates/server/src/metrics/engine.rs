@@ -89,43 +89,40 @@ impl Webhooks {
 
 #[derive(Debug)]
 struct Tokens {
-    minted: Counter,
-    consumed: Counter,
-    locked: Counter,
-    rejected: BTreeMap<&'static str, Counter>,
+    events: BTreeMap<&'static str, Counter>,
+    rejections: BTreeMap<&'static str, Counter>,
     /// Whatever is none of the reasons that are known here.
     rejected_otherwise: Counter,
 }
 
 impl Tokens {
     fn new(registry: &mut Registry) -> Self {
-        let mut counter = |name: &str, help: &str| -> Counter {
-            registered(registry, name, help, Counter::default())
-        };
-        let minted = counter(
-            "countersign_tokens_minted",
-            "Enrolment tokens that were minted",
-        );
-        let consumed = counter(
-            "countersign_tokens_consumed",
-            "Uses of enrolment tokens: each approved one request",
-        );
-        let locked = counter(
-            "countersign_tokens_locked",
-            "Enrolment tokens that were locked because they were misused too often",
+        let events = registered(
+            registry,
+            "countersign_token_events",
+            "What happened to enrolment tokens, but for rejections",
+            Family::<StaticLabel, Counter>::default(),
         );
         let rejections = registered(
             registry,
-            "countersign_tokens_rejected",
-            "Requests that their enrolment token, or that they had none, spoke against, by reason",
+            "countersign_token_rejections",
+            "Requests that their enrolment token spoke against, by reason",
             Family::<StaticLabel, Counter>::default(),
         );
+        let words = [
+            TokenEvent::Minted,
+            TokenEvent::Consumed,
+            TokenEvent::Retried,
+            TokenEvent::Locked,
+            TokenEvent::Revoked,
+            TokenEvent::Released,
+        ]
+        .map(TokenEvent::word);
+        let event = |word| (word, events.get_or_create_owned(&[("event", word)]));
         let reason = |word| rejections.get_or_create_owned(&[("reason", word)]);
         Self {
-            minted,
-            consumed,
-            locked,
-            rejected: TOKEN_REASONS.map(|word| (word, reason(word))).into(),
+            events: words.map(event).into(),
+            rejections: TOKEN_REASONS.map(|word| (word, reason(word))).into(),
             rejected_otherwise: reason("other"),
         }
     }
@@ -209,17 +206,13 @@ impl Telemetry for EngineMetrics {
         self.webhooks.duration.observe_duration(took);
     }
 
-    fn token(&self, event: TokenEvent<'_>) {
-        let counter = match event {
-            TokenEvent::Minted => &self.tokens.minted,
-            TokenEvent::Consumed => &self.tokens.consumed,
-            TokenEvent::Locked => &self.tokens.locked,
-            TokenEvent::Rejected { reason } => {
-                let known = self.tokens.rejected.get(reason);
-                known.unwrap_or(&self.tokens.rejected_otherwise)
-            }
-        };
-        counter.inc();
+    fn token(&self, event: TokenEvent, reason: &str) {
+        if event == TokenEvent::Rejected {
+            let known = self.tokens.rejections.get(reason);
+            known.unwrap_or(&self.tokens.rejected_otherwise).inc();
+        } else if let Some(count) = self.tokens.events.get(event.word()) {
+            count.inc();
+        }
     }
 
     fn collected(&self, door: &Door, state: RequestState, count: u64) {
@@ -370,8 +363,8 @@ impl Executions {
     }
 }
 
-/// The reasons that are about tokens.
-const TOKEN_REASONS: [&str; 15] = [
+/// What can be wrong with a token.
+const TOKEN_REASONS: [&str; 14] = [
     "existing_certificate",
     "token_ambiguous",
     "token_certname_mismatch",
@@ -381,7 +374,6 @@ const TOKEN_REASONS: [&str; 15] = [
     "token_key_mismatch",
     "token_locked",
     "token_malformed",
-    "token_missing",
     "token_not_yet_valid",
     "token_revoked",
     "token_san_not_allowed",
