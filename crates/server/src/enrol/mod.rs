@@ -39,6 +39,7 @@ use http::{HeaderValue, Method, StatusCode, header};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
+use serde_json::{Map, Value};
 use tracing::error;
 
 use crate::access::Names::{InPath, Within};
@@ -287,12 +288,25 @@ fn required_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     Ok(members(body)??)
 }
 
-/// The same, where JSON whose members cannot be is told apart from what is no JSON.
+/// The same, where JSON with a member that cannot be is told apart from what is no JSON. All members may be left out.
 fn ordered_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     members(body)?.map_err(|error| match error.classify() {
-        Category::Data => Refusal::unprocessable(&error.to_string()),
+        Category::Data => {
+            let member = wrong_member::<T>(body).unwrap_or_else(|| "the body".to_owned());
+            Refusal::unprocessable(&format!("{member}: {error}"))
+        }
         Category::Io | Category::Syntax | Category::Eof => error.into(),
     })
+}
+
+/// The first member that cannot be, by itself.
+fn wrong_member<T: DeserializeOwned>(body: &[u8]) -> Option<String> {
+    let members: Map<String, Value> = serde_json::from_slice(body).ok()?;
+    let mut alone = members
+        .into_iter()
+        .map(|(name, value)| Map::from_iter([(name, value)]));
+    let wrong = alone.find(|member| T::deserialize(member).is_err())?;
+    wrong.into_iter().next().map(|(name, _)| name)
 }
 
 fn members<T: DeserializeOwned>(body: &[u8]) -> Result<serde_json::Result<T>, Refusal> {
