@@ -160,11 +160,16 @@ impl World {
 
     /// Lets agents enrol by tokens, and by nothing else.
     pub(crate) fn use_tokens(&self) {
+        self.enable_tokens();
+        self.set_policy(TOKEN_POLICY);
+    }
+
+    /// Has tokens minted and looked at.
+    pub(crate) fn enable_tokens(&self) {
         self.authority.set_tokens(TokenSettings {
             enabled: true,
             ..TokenSettings::standard()
         });
-        self.set_policy(TOKEN_POLICY);
     }
 
     /// Mints a token for a name.

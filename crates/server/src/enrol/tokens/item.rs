@@ -34,7 +34,7 @@ impl<'a> MintedItem<'a> {
 
 /// One token.
 #[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "Token")]
+#[schemars(rename = "EnrolmentToken")]
 pub(in crate::enrol) struct TokenItem {
     /// Its public part.
     id: TokenId,
@@ -125,7 +125,7 @@ impl TokenItem {
 
 /// One token with its uses.
 #[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "TokenDetail")]
+#[schemars(rename = "EnrolmentTokenDetail")]
 pub(in crate::enrol) struct DetailItem {
     #[serde(flatten)]
     token: TokenItem,

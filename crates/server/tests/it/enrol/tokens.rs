@@ -25,7 +25,7 @@ impl Office {
     }
 
     /// The id and the whole text of a token for a name.
-    async fn token(&self, name: &str) -> (String, String) {
+    pub(crate) async fn token(&self, name: &str) -> (String, String) {
         let minted = self.order(&json!({ "certname": name })).await;
         assert_eq!(minted.status, 201, "{}", minted.text());
         let minted = minted.json();
@@ -33,7 +33,25 @@ impl Office {
         (text("id"), text("token"))
     }
 
-    async fn enrols(&self, name: &str, token: &str) -> RequestState {
+    /// Writes a use of a token down, by a key that nobody has, and signs nothing.
+    pub(crate) async fn reserve(&self, id: &str, name: &str) {
+        let reserved = Change {
+            writes: vec![Write::UseToken(TokenUseRecord {
+                token: TokenId::parse(id).unwrap(),
+                certname: name.to_owned(),
+                key_fingerprint: Fingerprint::from_bytes([7; 32]),
+                state: TokenUseState::Reserved,
+                request: None,
+                serial: None,
+                at: START,
+                retry_until: START.plus_seconds(1800),
+            })],
+            ..Change::default()
+        };
+        self.world.store.commit(reserved).await.unwrap();
+    }
+
+    pub(crate) async fn enrols(&self, name: &str, token: &str) -> RequestState {
         let csr = CsrBuilder::new(name).challenge_password(token);
         let submitted = self.submit("puppet", name, PUPPET_AGENT, &csr, &[]);
         submitted.await.state
@@ -211,7 +229,11 @@ async fn orders_that_cannot_be_are_refused_by_field() {
             422,
             "max_uses",
         ),
-        (r#"{"certname":"web01","not_before":"soon"}"#, 422, "not_before"),
+        (
+            r#"{"certname":"web01","not_before":"soon"}"#,
+            422,
+            "not_before",
+        ),
         (
             r#"{"certname":"web01","allowed_sans":["www"]}"#,
             422,
@@ -447,21 +469,7 @@ async fn a_use_without_a_certificate_is_released() {
     let release = format!("POST /enrol/v1/tokens/{id}/release");
     let unused = office.call(&release).await;
     assert_eq!(unused.status, 409, "{}", unused.text());
-    let other_key = Fingerprint::from_bytes([7; 32]);
-    let reserved = Change {
-        writes: vec![Write::UseToken(TokenUseRecord {
-            token: TokenId::parse(&id).unwrap(),
-            certname: "web01".to_owned(),
-            key_fingerprint: other_key,
-            state: TokenUseState::Reserved,
-            request: None,
-            serial: None,
-            at: START,
-            retry_until: START.plus_seconds(1800),
-        })],
-        ..Change::default()
-    };
-    office.world.store.commit(reserved).await.unwrap();
+    office.reserve(&id, "web01").await;
     assert_eq!(
         office.get(&format!("tokens/{id}")).await["status"],
         "reserved"
