@@ -24,6 +24,7 @@ pub mod retirement;
 pub mod takeover;
 pub mod together;
 pub mod token_pages;
+pub mod token_races;
 pub mod tokens;
 pub mod upkeep;
 
@@ -146,8 +147,9 @@ macro_rules! store_suite {
             the_first_end_of_a_token_stands,
             misuses_are_counted,
             a_token_that_changed_since_it_was_read_is_a_conflict,
-            usable_tokens_of_a_name_are_checked,
             a_forgotten_token_is_gone_with_its_uses,
+        }
+        $crate::store_suite! { @in token_races, $ground,
             as_many_of_many_keys_as_a_token_is_good_for_use_it,
             one_of_many_tries_with_one_key_uses_a_token,
             one_of_many_tokens_takes_the_place_of_another,
@@ -158,6 +160,7 @@ macro_rules! store_suite {
             pages_of_tokens_come_newest_first_and_by_what_is_asked_for,
             a_page_goes_on_after_a_token_whose_status_changed,
             usable_tokens_are_counted_up_to_a_bound,
+            usable_tokens_of_a_name_are_checked,
             tokens_are_over_after_their_last_retry,
         }
         $crate::store_suite! { @in feed, $ground,

@@ -1,10 +1,10 @@
 //! Listings of enrolment tokens, how many can be used, and which are over.
 
-use countersign_authority::store::{Store, Write};
+use countersign_authority::store::{Precondition, Store, Write};
 use countersign_authority::{TokenFilter, TokenId, TokenRecord, TokenStanding, TokenStatus};
-use countersign_pki::UnixTime;
 use countersign_policy::TokenUseState;
 
+use super::inventory::holds;
 use super::sample::write;
 use super::tokens::{end, key, put};
 use super::{Ground, Sample};
@@ -119,6 +119,67 @@ pub async fn usable_tokens_are_counted_up_to_a_bound(ground: &dyn Ground) {
         };
         assert_eq!(store.tokens(filter).await.unwrap().len(), expected);
     }
+}
+
+/// Those for exactly the name that have a use left and are not over; in any order, but all of them.
+pub async fn usable_tokens_of_a_name_are_checked(ground: &dyn Ground) {
+    let (store, sample) = (ground.open().await, Sample::default());
+    let of_name = |differently: fn(&mut TokenRecord)| {
+        let mut token = sample.token("a.example.com");
+        differently(&mut token);
+        token
+    };
+    let first = put(&*store, of_name(|_| {})).await;
+    let later = |token: &mut TokenRecord| token.not_before = Sample::time(90);
+    let second = put(&*store, of_name(later)).await;
+    for other in [
+        of_name(|token| token.expires_at = Sample::time(20)),
+        of_name(|token| token.uses = 1),
+        of_name(|token| {
+            token.standing = TokenStanding::Locked {
+                at: Sample::time(1),
+            };
+        }),
+        sample.token("b.example.com"),
+        TokenRecord {
+            binding: countersign_policy::TokenBinding::Glob("a.example.com".to_owned()),
+            ..sample.glob_token(2)
+        },
+    ] {
+        put(&*store, other).await;
+    }
+    let now = Sample::time(20);
+    let active = store.active_tokens_of("a.example.com", now).await.unwrap();
+    assert_eq!(active, [first.clone(), second.clone()]);
+    let [one, two] = [&first, &second].map(|token| token.id.clone());
+    for (ids, at, expected) in [
+        (vec![one.clone(), two.clone()], 20, true),
+        (vec![two.clone(), one.clone()], 20, true),
+        (vec![one.clone()], 20, false),
+        (vec![], 20, false),
+        (
+            vec![one.clone(), two.clone(), Sample::token_id(1000)],
+            20,
+            false,
+        ),
+        (vec![one.clone(), two.clone()], 19, false),
+        (vec![], 100, true),
+    ] {
+        let exactly = Precondition::ActiveTokens {
+            certname: "a.example.com".to_owned(),
+            ids,
+            at: Sample::time(at),
+        };
+        assert_eq!(
+            holds(&*store, exactly.clone()).await,
+            expected,
+            "{exactly:?}"
+        );
+    }
+    let used = sample.token_use(&first, "a.example.com", &key(1));
+    write(&*store, vec![Write::UseToken(used)]).await;
+    let active = store.active_tokens_of("a.example.com", now).await.unwrap();
+    assert_eq!(active, [second]);
 }
 
 /// A token is over when its time is and nobody can ask for its outcome any more; those that were over first come first.

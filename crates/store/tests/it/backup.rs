@@ -196,7 +196,7 @@ async fn tokens_from_before_a_restore_are_revoked() {
         assert!(!found.is_stale && found.record.epoch == epoch);
         let active = store.active_tokens_of("a", Sample::time(10)).await;
         let active: Vec<_> = active.unwrap().into_iter().map(|one| one.id).collect();
-        assert_eq!(active, [open.id.clone()]);
+        assert_eq!(active, std::slice::from_ref(&open.id));
         assert_eq!(store.active_tokens(Sample::time(10), 10).await.unwrap(), 2);
         for (status, count) in [
             (TokenStatus::Active, 2),
