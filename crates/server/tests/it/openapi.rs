@@ -561,8 +561,9 @@ fn conforms(document: &Value, schema: &Value, value: &Value) -> Result<(), Strin
         let found = found.ok_or_else(|| format!("nothing at {name}"))?;
         // What stands beside a reference holds as well: the word that tells a choice from the others.
         let mut whole = found.clone();
-        for (name, member) in schema["properties"].as_object().into_iter().flatten() {
-            whole["properties"][name] = member.clone();
+        let members = whole.get_mut("properties").and_then(Value::as_object_mut);
+        if let (Some(members), Some(own)) = (members, schema["properties"].as_object()) {
+            members.extend(own.clone());
         }
         return conforms(document, &whole, value);
     }

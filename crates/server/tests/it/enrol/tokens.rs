@@ -29,7 +29,13 @@ impl Office {
         let minted = self.order(&json!({ "certname": name })).await;
         assert_eq!(minted.status, 201, "{}", minted.text());
         let minted = minted.json();
-        let text = |member: &str| minted[member].as_str().unwrap().to_owned();
+        let text = |member: &str| {
+            minted
+                .get(member)
+                .and_then(Value::as_str)
+                .unwrap()
+                .to_owned()
+        };
         (text("id"), text("token"))
     }
 
@@ -64,7 +70,8 @@ impl Office {
 
 fn message(answer: &Answer) -> String {
     let told = answer.json();
-    told["error"]["message"].as_str().unwrap().to_owned()
+    let message = told.pointer("/error/message").and_then(Value::as_str);
+    message.unwrap().to_owned()
 }
 
 fn secret_of(token: &str) -> &str {
