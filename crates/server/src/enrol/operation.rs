@@ -168,7 +168,7 @@ impl Operation {
                         content(describe(schemas))
                     }
                     Body::Pem(what) => json!({
-                        "application/x-pem-file": {
+                        "text/plain": {
                             "schema": { "type": "string", "description": what },
                         },
                     }),
