@@ -3,6 +3,7 @@
 mod audit;
 mod inventory;
 mod policy;
+mod token;
 mod verbs;
 
 use std::net::SocketAddr;
@@ -19,6 +20,7 @@ pub(crate) use inventory::{
     WindowCommand,
 };
 pub(crate) use policy::{ExplainArgs, PolicyCommand, ReplayArgs};
+pub(crate) use token::{CreateArgs, ExtensionArg, RevokeArgs, TermArgs, TokenCommand, TokenFormat};
 pub(crate) use verbs::{
     CaServer, DeleteArgs, GenerateArgs, ImportArgs, OfflineArgs, PruneArgs, ServerNameArgs,
     SetupArgs, Ttl,
@@ -53,6 +55,11 @@ pub(crate) enum Command {
     Window {
         #[command(subcommand)]
         command: WindowCommand,
+    },
+    /// Enrolment tokens: one-time passwords with which machines enrol
+    Token {
+        #[command(subcommand)]
+        command: TokenCommand,
     },
     /// Policies: check their files, test them, ask them why; all offline
     Policy {
