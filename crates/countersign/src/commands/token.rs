@@ -120,7 +120,11 @@ fn format(args: &CreateArgs) -> Result<TokenFormat, String> {
         ..
     } = args;
     let (standard, fit, remedy): (_, &[TokenFormat], _) = match (from, output_dir) {
-        (None, _) => (
+        // The parser does not tell, because NAME rules out what is missing.
+        (None, Some(_)) => {
+            return Err("--output-dir is for many tokens: name them with --from".to_owned());
+        }
+        (None, None) => (
             TokenFormat::Bare,
             &[
                 TokenFormat::Bare,

@@ -68,7 +68,8 @@ impl World {
     }
 
     fn place(&self, name: &str) -> PathBuf {
-        self.installation.path("..").join(name)
+        let data = PathBuf::from(self.installation.data());
+        data.with_file_name(name)
     }
 
     fn server(&self) -> &ServerProcess {
