@@ -68,7 +68,8 @@ async fn carry_out(command: TokenCommand) -> Result<u8> {
                 .map(|()| 0)
         }
         TokenCommand::Show { id, output, reach } => {
-            let value = looked_up(&mut reach.client()?, &public_part(&id)?).await?;
+            let id = public_part(&id)?;
+            let value = looked_up(&mut reach.client()?, &id).await?;
             shown(&value, output.form).map(|()| 0)
         }
         TokenCommand::Revoke(args) => revoke(&args).await.map(|()| 0),
