@@ -14,8 +14,8 @@ use countersign_policy::{
     Allowlist, Answer, Apex, Approval, AutosignFile, BuildWindow, Deciding, Effect, Evidence,
     Executable, Execution, Explanation, Expression, LedgerCertificate, LedgerFacts, ListFile,
     ListSource, Looked, Machine, MachineRule, OnUnavailable, Otherwise, Outcome, PersonVerdict,
-    Policy, Query, Request, Requester, Rule, RuleEffect, RuleKind, Verdict, Webhook, WebhookAnswer,
-    WebhookMode, Wishes, decide,
+    Policy, Query, Request, Requester, Rule, RuleEffect, RuleKind, TokenFacts, Verdict, Webhook,
+    WebhookAnswer, WebhookMode, Wishes, decide,
 };
 use countersign_testkit::csr::CsrBuilder;
 use proptest::prelude::*;
@@ -382,6 +382,7 @@ impl World {
                 };
                 evidence.with_ledger(self.ledger.clone().map(facts), 1)
             }
+            Query::Token => evidence.with_token(Ok(TokenFacts::Missing), 1),
         }
     }
 }
@@ -436,6 +437,7 @@ fn policy(plans: &[Plan], reserved: bool) -> Policy {
             .map(|(i, plan)| plan.rule(i))
             .collect(),
         reserved_groups: Default::default(),
+        tokens: Default::default(),
         reserved_names: reserved.then(|| NAME.to_owned()).into_iter().collect(),
     }
 }

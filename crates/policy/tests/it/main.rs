@@ -37,6 +37,7 @@ fn policy(rules: &[(&str, &str)], reserved: &[&str]) -> Policy {
             })
             .collect(),
         reserved_groups: Default::default(),
+        tokens: Default::default(),
         reserved_names: reserved
             .iter()
             .map(|name| (*name).to_owned())
