@@ -95,16 +95,23 @@ pub struct Token {
     /// Its first use by another name or key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other: Option<TokenUse>,
-    /// The certificate that the name has.
+    /// The newest certificate that the name has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub existing: Option<LedgerCertificate>,
+}
+
+impl Token {
+    /// The certificate of the name that a new one would replace, if that is still good.
+    pub(crate) fn replaced(&self, now: UnixTime) -> Option<&LedgerCertificate> {
+        self.existing.as_ref().filter(|found| found.not_after > now)
+    }
 }
 
 /// What a token permits beside the name. It limits the whole certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TokenTerms {
-    /// Alternative names beside the name itself, as `DNS:x` or `IP:y`.
+    /// Alternative names beside the name itself, as `DNS:x`, `IP:y`, `email:z` or `URI:u`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allowed_sans: Vec<String>,
     /// The extensions that may be asked for and their values, by dotted identifier; absent: those that the signer permits.
@@ -189,16 +196,24 @@ impl TokenBinding {
         }
     }
 
-    /// Whether it is for this name, compared byte for byte.
+    /// Whether it is for this name, compared byte for byte. A pattern that says too little is for nobody: what is on record
+    /// may be older than the checks at minting.
     pub fn covers(&self, name: &str) -> bool {
         match self {
-            Self::Exact(value) => value == name,
+            Self::Exact(value) => !name.is_empty() && value == name,
             Self::Glob(value) => value
-                .strip_prefix('*')
-                .and_then(|domain| name.strip_suffix(domain))
-                .is_some_and(|rest| !rest.is_empty() && rest.split('.').all(|l| !l.is_empty())),
+                .strip_prefix("*.")
+                .filter(|domain| domain.contains('.') && domain.split('.').all(is_label))
+                .and_then(|domain| name.strip_suffix(domain)?.strip_suffix('.'))
+                .is_some_and(|more| more.split('.').all(is_label)),
         }
     }
+}
+
+/// A label of a certname. Neither a wildcard nor what Kubernetes puts before names (`system:node:`) is one.
+fn is_label(label: &str) -> bool {
+    let is_legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_');
+    !label.is_empty() && label.bytes().all(is_legal)
 }
 
 impl fmt::Display for TokenBinding {
@@ -222,7 +237,8 @@ pub enum OnToken {
     /// It is denied.
     #[default]
     Deny,
-    /// It waits for a person, unless a rule further down approves it.
+    /// It waits for a person. No rule further down may approve it: who shows a token that is wrong is not taken for
+    /// somebody who has none.
     Pend,
 }
 

@@ -1,6 +1,8 @@
 //! Whether a token suits the request that carries it.
 
-use countersign_pki::{AltName, Oid, UnixTime, oid};
+use std::net::IpAddr;
+
+use countersign_pki::{AltName, Extension, NameAttribute, Oid, UnixTime, oid};
 
 use crate::request::Request;
 use crate::token::{Network, Token, TokenTerms};
@@ -75,7 +77,7 @@ pub(crate) fn compare(
     if terms
         .spki_sha256
         .as_ref()
-        .is_some_and(|bound| *bound != key)
+        .is_some_and(|bound| !bound.eq_ignore_ascii_case(&key))
     {
         return is("token_key_mismatch", "it is for another key".to_owned());
     }
@@ -92,8 +94,8 @@ pub(crate) fn compare(
             return is("token_san_not_allowed", reason);
         }
     }
-    permitted_extensions(terms, request)?;
-    match &token.existing {
+    permitted_extensions(token, request)?;
+    match token.replaced(now) {
         Some(existing) if !terms.allow_replace => {
             let reason = format!(
                 "{name} has certificate {}, which it may not replace",
@@ -120,10 +122,18 @@ fn bound_to(token: &Token, request: &Request<'_>, name: &str) -> Result<(), Diff
     if !profile.is_empty() && profile != request.signer.as_str() {
         return is(format!("it is for signer {profile}"));
     }
-    let is_node = NODE_SIGNERS.contains(&request.signer.as_str());
-    let mut groups = request.csr.subject().organizations();
-    match groups.find(|group| !(is_node && *group == NODES)) {
-        Some(group) => is(format!("it is for a name, not for group {group}")),
+    // Of a node the group of all nodes is part of the name.
+    let is_node = name != request.name;
+    let is_name = |said: &NameAttribute| match (said.oid, said.value.text()) {
+        (oid::COMMON_NAME, text) => text == Some(request.name),
+        (oid::ORGANIZATION, text) => is_node && text == Some(NODES),
+        (_, _) => false,
+    };
+    let mut subject = request.csr.subject().attributes();
+    match subject.find(|said| !is_name(said)) {
+        Some(more) => is(format!(
+            "it is for a name, and the subject also says {more}"
+        )),
         None => Ok(()),
     }
 }
@@ -134,7 +144,12 @@ fn may_have_name(terms: &TokenTerms, alt_name: &AltName, name: &str) -> bool {
         let asked = shown(alt_name);
         let allowed = |san: &String| match alt_name {
             AltName::Dns(_) => san.eq_ignore_ascii_case(&asked),
-            AltName::Ip(_) | AltName::Email(_) | AltName::Uri(_) => *san == asked,
+            // An address has many spellings.
+            AltName::Ip(address) => san
+                .strip_prefix(IP)
+                .and_then(|text| text.parse::<IpAddr>().ok())
+                .is_some_and(|listed| listed == *address),
+            AltName::Email(_) | AltName::Uri(_) => *san == asked,
             AltName::Other { .. } => false,
         };
         terms.allowed_sans.iter().any(allowed)
@@ -142,23 +157,23 @@ fn may_have_name(terms: &TokenTerms, alt_name: &AltName, name: &str) -> bool {
 }
 
 /// An alternative name as tokens list it.
-pub(crate) fn shown(alt_name: &AltName) -> String {
+fn shown(alt_name: &AltName) -> String {
     match alt_name {
         AltName::Dns(name) => format!("DNS:{name}"),
-        AltName::Ip(address) => format!("IP:{address}"),
+        AltName::Ip(address) => format!("{IP}{address}"),
         AltName::Email(address) => format!("email:{address}"),
         AltName::Uri(uri) => format!("URI:{uri}"),
         AltName::Other { .. } => "a name of another kind".to_owned(),
     }
 }
 
-fn permitted_extensions(terms: &TokenTerms, request: &Request<'_>) -> Result<(), Difference> {
+fn permitted_extensions(token: &Token, request: &Request<'_>) -> Result<(), Difference> {
+    let terms = &token.terms;
     let asked = request.csr.extensions().iter();
-    // Alternative names have a list of their own; the rest of X.509 is the signer's business and comes from nobody else; a
-    // preshared key is a secret, which tokens do not list.
-    let asked = asked.filter(|extension| {
-        !extension.oid.is_under(&X509) && extension.oid != oid::PP_PRESHARED_KEY
-    });
+    // Alternative names have a list of their own; the rest of X.509 is the signer's business and comes from nobody else; the
+    // extension in which the token itself travels is in no certificate.
+    let asked = asked
+        .filter(|extension| !extension.oid.is_under(&X509) && !is_carrier_of(token, extension));
     for extension in asked {
         let listed = terms
             .allowed_extensions
@@ -183,6 +198,17 @@ fn permitted_extensions(terms: &TokenTerms, request: &Request<'_>) -> Result<(),
     Ok(())
 }
 
+/// Whether this is the token itself, in the place that Puppet has for preshared keys. Of a request on record only the
+/// public part is left of it.
+fn is_carrier_of(token: &Token, extension: &Extension) -> bool {
+    let is_it = |text: String| {
+        let rest = text.strip_prefix(PREFIX);
+        let rest = rest.and_then(|rest| rest.strip_prefix(token.id.as_str()));
+        rest.is_some_and(|rest| rest.starts_with('.'))
+    };
+    extension.oid == oid::PP_PRESHARED_KEY && extension.text_value().is_some_and(is_it)
+}
+
 const MISUSES: [&str; 5] = [
     "token_certname_mismatch",
     "token_key_mismatch",
@@ -190,6 +216,9 @@ const MISUSES: [&str; 5] = [
     "token_extension_not_allowed",
     "token_source_not_allowed",
 ];
+/// What a token begins with.
+const PREFIX: &str = "ott1.";
+const IP: &str = "IP:";
 const NODE: &str = "system:node:";
 const NODES: &str = "system:nodes";
 const NODE_SIGNERS: [&str; 2] = [

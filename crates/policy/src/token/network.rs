@@ -16,7 +16,8 @@ pub struct Network {
 }
 
 impl Network {
-    /// Reads `192.0.2.0/24`, `2001:db8::/32` or a single address.
+    /// Reads `192.0.2.0/24`, `2001:db8::/32` or a single address. IPv4 inside of IPv6 (RFC 4291 2.5.5.2) is read as the
+    /// IPv4 network that it is.
     pub fn parse(text: &str) -> Option<Self> {
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
@@ -24,14 +25,21 @@ impl Network {
         };
         let address: IpAddr = address.parse().ok()?;
         let longest = if address.is_ipv4() { 32 } else { 128 };
-        let prefix = match prefix {
+        let prefix: u8 = match prefix {
             Some(digits) if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) => {
                 digits.parse().ok().filter(|prefix| *prefix <= longest)?
             }
             Some(_) => return None,
             None => longest,
         };
-        Some(Self { address, prefix })
+        let canonical = address.to_canonical();
+        Some(match prefix.checked_sub(MAPPED_PREFIX) {
+            Some(inner) if canonical.is_ipv4() && address.is_ipv6() => Self {
+                address: canonical,
+                prefix: inner,
+            },
+            Some(_) | None => Self { address, prefix },
+        })
     }
 
     /// Whether an address is in it. An IPv4 address inside of IPv6 is that IPv4 address.
@@ -69,3 +77,6 @@ impl From<Network> for String {
         network.to_string()
     }
 }
+
+/// How many bits stand before an IPv4 address inside of IPv6.
+const MAPPED_PREFIX: u8 = 96;

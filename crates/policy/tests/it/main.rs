@@ -8,6 +8,7 @@ mod closed;
 mod documents;
 mod expressions;
 mod invariants;
+mod tokens;
 mod trials;
 
 use std::collections::BTreeSet;
