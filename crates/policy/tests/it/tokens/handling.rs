@@ -100,6 +100,20 @@ fn without_a_token_other_rules_may_approve_and_else_the_configuration_decides() 
         let by = (effect == Effect::Deny).then(|| Deciding::rule("token"));
         assert_eq!(said.by, by, "{tokens:?}");
     }
+    // Who might have approved could not be asked.
+    let kinds = [("token", RuleKind::Token), ("build", RuleKind::Window)];
+    let stops = Policy {
+        tokens: STRICT,
+        ..rules(AGENTS, &kinds)
+    };
+    let down = missing().with_window(Err("the store is away".to_owned()), 0);
+    let verdict = Asking::of(NAME).decided(&stops, down);
+    let said = verdict.explanation();
+    assert_eq!(
+        (said.effect, &*said.code),
+        (Effect::Pending, "store_unavailable")
+    );
+    assert!(said.is_stopped());
     // A rule that was not asked does not miss anything.
     let nobody_looks = Policy {
         tokens: STRICT,
