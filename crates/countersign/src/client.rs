@@ -46,6 +46,8 @@ pub(crate) struct Manners {
     pub(crate) deadline: Duration,
     /// Octets of one answer.
     pub(crate) max_answer: usize,
+    /// Whether the next call goes over the same connection. A server may close it at any moment in between.
+    pub(crate) keeps_connection: bool,
     /// What to say if nobody listens.
     pub(crate) unreachable: &'static str,
     /// What to say if our certificate is refused because it was revoked.
@@ -59,6 +61,7 @@ impl Manners {
         deadline: Duration::from_secs(120),
         // A million entries of a listing fit.
         max_answer: 1 << 30,
+        keeps_connection: true,
         unreachable: "the server cannot be reached; start it with `countersign serve`",
         revoked: REVOKED,
     };
@@ -253,7 +256,9 @@ impl Client {
         let body = body
             .map_err(|error| anyhow!(error).context("the answer broke off"))?
             .to_bytes();
-        self.connection = Some(connection);
+        if self.manners.keeps_connection {
+            self.connection = Some(connection);
+        }
         Ok(Reply {
             status: head.status,
             headers: head.headers,

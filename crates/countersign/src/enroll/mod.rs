@@ -36,6 +36,7 @@ use self::place::KeyOrigin;
 use self::plan::Plan;
 use self::session::{Obtained, Patience, Purpose, Session};
 pub(crate) use self::token::refused_arguments;
+use self::voice::Voice;
 use crate::cli::{EnrollArgs, EnrollCommand};
 use crate::config::Log;
 use crate::logging;
@@ -53,7 +54,13 @@ pub(crate) async fn run(args: EnrollArgs) -> Result<u8> {
         level: level.to_owned(),
         ..Log::default()
     })?;
-    let plan = Plan::new(&args)?;
+    let plan = match Plan::new(&args) {
+        Ok(plan) => plan,
+        Err(fault) => {
+            Voice::Person.failure(&fault);
+            return Ok(USAGE);
+        }
+    };
     if let Some(warning) = &plan.wishes.extras.warning {
         plan.voice.warning(warning);
     }
@@ -211,3 +218,5 @@ fn told(plan: &Plan, chain: &Chain, event: Event) -> String {
 
 const OK: u8 = 0;
 const FAILED: u8 = 1;
+/// The command line, or a file that it names, asks for something impossible.
+const USAGE: u8 = 2;

@@ -128,28 +128,33 @@ impl<'a> Session<'a> {
         let begin = Instant::now();
         let mut backoff = Backoff::for_a_decision();
         let mut told = String::new();
+        let mut is_asked;
         loop {
             let (why, pause) = match self.step().await {
                 Ok(Step::Issued(chain)) => return self.complete(*chain).await,
-                Ok(Step::Wait { why, pause }) => (why, pause),
+                Ok(Step::Wait { why, pause }) => {
+                    is_asked = true;
+                    (why, pause)
+                }
                 Err(fault) if is_passing(&fault) => {
                     // What was open may be broken.
                     self.door = None;
+                    is_asked = false;
                     (format!("{fault:#}"), None)
                 }
                 Err(fault) => return Err(explained(fault)),
             };
-            if why != told {
+            if why != told && patience != Patience::Once {
                 self.owner.voice.news(&format!("{why}; asking again"));
                 told.clone_from(&why);
             }
             let pause = backoff.pause(pause);
             let pause = match patience {
                 Patience::Forever => pause,
-                Patience::Once => bail!(self.not_yet(&why)),
+                Patience::Once => bail!(self.not_yet(&why, is_asked)),
                 Patience::For(total) => {
                     let left = total.saturating_sub(begin.elapsed());
-                    ensure!(!left.is_zero(), self.not_yet(&why));
+                    ensure!(!left.is_zero(), self.not_yet(&why, is_asked));
                     pause.min(left)
                 }
             };
@@ -157,9 +162,13 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn not_yet(&self, why: &str) -> String {
+    /// `is_asked` says whether the authority has answered at all.
+    fn not_yet(&self, why: &str, is_asked: bool) -> String {
         let remedy = match (&self.plan.door, &self.purpose) {
             (_, Purpose::Renew(_)) => "the certificate that is installed stays".to_owned(),
+            (_, Purpose::Enrol(_)) if !is_asked => {
+                "run the same command again when it answers; the key is kept".to_owned()
+            }
             (DoorPlan::Puppet, Purpose::Enrol(_)) => format!(
                 "have it signed (`countersign ca sign --certname {}`) and run the same command again; the key is kept",
                 self.owner.name

@@ -409,6 +409,8 @@ static MANNERS: Manners = Manners {
     deadline: std::time::Duration::from_secs(60),
     // A revocation list of a million entries fits.
     max_answer: 64 * 1024 * 1024,
+    // Between two calls may lie a minute.
+    keeps_connection: false,
     unreachable: "nobody answers there; check --server and whether the authority runs",
     revoked: "the authority refuses our certificate, it was revoked: move certificate and key away and enrol again",
 };

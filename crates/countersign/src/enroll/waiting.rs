@@ -26,7 +26,7 @@ impl Backoff {
 
     /// Between two tries to renew a certificate that still has time.
     pub(super) fn for_a_renewal() -> Self {
-        Self::between(Duration::from_secs(15), Duration::from_secs(3600))
+        Self::between(Duration::from_secs(5), Duration::from_secs(3600))
     }
 
     fn between(first: Duration, longest: Duration) -> Self {
