@@ -9,7 +9,7 @@ use countersign_pki::oid::{self, Oid};
 use countersign_pki::{Attribute, Extension, ext};
 use serde::Deserialize;
 
-use super::files;
+use super::files::{self, Secret};
 use crate::cli::{Assignment, RequestArgs};
 
 /// Attributes and extensions of a request, each identifier once. They may hold secrets and are not printed.
@@ -75,7 +75,7 @@ impl Extras {
         if self.attributes.contains_key(&oid::CHALLENGE_PASSWORD)
             || self.extensions.contains_key(&oid::PP_PRESHARED_KEY)
         {
-            self.warning = files::exposure(path, "token");
+            self.warning = files::exposure(path, Secret::Token);
         }
         Ok(())
     }

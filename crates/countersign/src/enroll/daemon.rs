@@ -58,7 +58,16 @@ impl<'a> Watch<'a> {
         let mut is_renewed = false;
         loop {
             let holdings = Holdings::read(&self.plan.place)?;
-            let pause = match standing(self.plan, &holdings)? {
+            let standing = standing(self.plan, &holdings)?;
+            if let Some(held) = holdings
+                .held
+                .as_ref()
+                .filter(|_| standing != Standing::Absent)
+            {
+                let until = held.not_after();
+                service_manager::ready(&format!("the certificate is valid until {until}"));
+            }
+            let pause = match standing {
                 Standing::Absent => {
                     let done = enrol(self.plan, holdings, Patience::Forever).await?;
                     self.completed(done);
@@ -80,8 +89,7 @@ impl<'a> Watch<'a> {
                 Standing::Good { renewal } => {
                     is_renewed = false;
                     self.backoff.reset();
-                    service_manager::ready(&format!("renewal from {renewal} on"));
-                    self.refresh_lists(&holdings).await;
+                    self.refresh_lists().await;
                     self.until(renewal, &holdings)
                 }
             };
@@ -119,17 +127,12 @@ impl<'a> Watch<'a> {
     }
 
     /// Once a day, because a list that is never fetched again revokes nobody.
-    async fn refresh_lists(&mut self, holdings: &Holdings) {
-        let is_fresh = |at: Instant| at.elapsed() < DAY;
-        let Some(key) = holdings
-            .key
-            .as_ref()
-            .filter(|_| !self.lists_at.is_some_and(is_fresh))
-        else {
+    async fn refresh_lists(&mut self) {
+        if self.lists_at.is_some_and(|at| at.elapsed() < DAY) {
             return;
-        };
+        }
         self.lists_at = Some(Instant::now());
-        let fetched = session::current_lists(self.plan, key).await;
+        let fetched = session::current_lists(self.plan).await;
         let installed = fetched.and_then(|lists| match lists {
             Some(lists) => install_lists(self.plan, &lists),
             None => Ok(()),

@@ -27,6 +27,14 @@ pub(super) enum Kind {
     Public,
 }
 
+/// What a file may hold that is nobody else's business.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Secret {
+    Token,
+    /// A group may be meant to read it.
+    Key,
+}
+
 /// What became of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
@@ -171,9 +179,13 @@ pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>> {
 }
 
 /// What to say about a secret in a file that others can read.
-pub(super) fn exposure(path: &Path, what: &str) -> Option<String> {
+pub(super) fn exposure(path: &Path, secret: Secret) -> Option<String> {
     let mode = fs::metadata(path).ok()?.mode();
-    (mode & 0o007 != 0 || (what == "token" && mode & 0o077 != 0)).then(|| {
+    let (what, others) = match secret {
+        Secret::Token => ("token", 0o077),
+        Secret::Key => ("key", 0o007),
+    };
+    (mode & others != 0).then(|| {
         format!(
             "others can read the {what} in {path}: run `chmod 600 {path}`",
             path = path.display()

@@ -28,7 +28,7 @@ use countersign_authority::{Clock as _, SystemClock};
 use countersign_keys::LeafKey;
 use countersign_pki::{Crl, pem};
 
-use self::files::{Kind, Written};
+use self::files::{Kind, Secret, Written};
 use self::holdings::{Holdings, Standing};
 use self::hook::Event;
 use self::issued::Chain;
@@ -161,7 +161,7 @@ async fn new_key(plan: &Plan) -> Result<LeafKey> {
 }
 
 fn write_public_key(plan: &Plan, key: &LeafKey) -> Result<()> {
-    if let Some(warning) = files::exposure(&plan.place.key, "key") {
+    if let Some(warning) = files::exposure(&plan.place.key, Secret::Key) {
         plan.voice.warning(&warning);
     }
     if let Some(path) = &plan.place.public_key {

@@ -96,7 +96,13 @@ impl Plan {
 /// The name to enrol under: that of the machine unless one is given.
 pub(super) fn name(given: Option<&str>, door: DoorName) -> Result<String> {
     let Some(given) = given else {
-        return Ok(machine_name::fully_qualified());
+        let own = machine_name::fully_qualified();
+        let is_any = own == "localhost" || own.starts_with("localhost.");
+        ensure!(
+            !is_any,
+            "this machine has no name of its own: give the name to enrol under, for example web01.example.com"
+        );
+        return Ok(own);
     };
     match door {
         DoorName::Puppet => Certname::parse(given)

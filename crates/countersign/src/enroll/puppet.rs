@@ -230,6 +230,7 @@ fn sentence(reply: &Reply) -> String {
 const PREFIX: &str = "/puppet-ca/v1";
 /// As Puppet Server and Countersign say that a name has a waiting request.
 const WAITS_ALREADY: &str = "already has a requested certificate";
-/// A request that was deleted meanwhile is sent again; Puppet agents do it every two minutes.
-const AGAIN: Duration = Duration::from_secs(300);
+/// A request that was deleted meanwhile is sent again, and one that waits may be judged again by rules that have changed. Puppet agents
+/// do it as often.
+const AGAIN: Duration = Duration::from_secs(120);
 const MAX_SENTENCE: usize = 500;

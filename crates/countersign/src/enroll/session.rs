@@ -286,15 +286,24 @@ impl<'a> Session<'a> {
     }
 }
 
-/// The revocation lists as they are now.
-pub(super) async fn current_lists(plan: &Plan, key: &LeafKey) -> Result<Option<Vec<Crl>>> {
-    let mut session = Session::new(plan, key, Purpose::Enrol(None))?;
-    let door = session.open().await?;
-    session.door = None;
-    match door {
-        OpenDoor::Puppet(mut door) => door.revocation_lists().await.map(Some),
-        OpenDoor::Kubernetes(..) => Ok(None),
+/// The revocation lists as they are now; `None` at a door that has none.
+pub(super) async fn current_lists(plan: &Plan) -> Result<Option<Vec<Crl>>> {
+    if let DoorPlan::Kubernetes(_) = plan.door {
+        return Ok(None);
     }
+    let owner = Owner {
+        name: &plan.wishes.name,
+        url: &plan.server.url,
+        spki_der: &[],
+        voice: plan.voice,
+    };
+    let trusted = plan
+        .trust
+        .establish(&plan.server, &plan.place.ca, owner.now());
+    let (trusted, _) = trusted.await?;
+    let client = plan.server.client(&trusted, None)?;
+    let mut door = PuppetDoor::open(client, &trusted, &owner).await?;
+    door.revocation_lists().await.map(Some)
 }
 
 /// A server that cannot serve now, or wants to be left alone for a while.

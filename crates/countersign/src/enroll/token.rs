@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use countersign_authority::private_file;
 use zeroize::Zeroizing;
 
-use super::files;
+use super::files::{self, Secret};
 
 /// A secret that a machine enrols with. It is erased when it is dropped, and cannot be printed.
 pub(super) struct Token(Zeroizing<String>);
@@ -67,7 +67,7 @@ impl TokenSource {
                 let content = private_file::read_of_any_mode(path)
                     .context("the enrolment token cannot be read")?;
                 let token = Token::parse(&content, &format!("the token file {}", path.display()))?;
-                Ok((Some(token), files::exposure(path, "token")))
+                Ok((Some(token), files::exposure(path, Secret::Token)))
             }
             Self::StandardInput => {
                 let mut content = Zeroizing::new(Vec::with_capacity(MAX_LENGTH + 3));

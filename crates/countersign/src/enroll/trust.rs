@@ -66,9 +66,11 @@ impl Trust {
             }
             Self::Fingerprint(_) | Self::FirstUse | Self::Installed => files::read(installed)?,
         };
-        let kept = match kept {
-            Some(text) => Some(Bundle::read(&text, &installed.display().to_string(), now)?),
-            None => None,
+        let kept = kept.map(|text| Bundle::read(&text, &installed.display().to_string(), now));
+        let kept = match (self, kept) {
+            // What is installed and of no use is fetched anew.
+            (Self::Fingerprint(_), Some(Err(_))) | (_, None) => None,
+            (_, Some(kept)) => Some(kept?),
         };
         match (self, kept) {
             (Self::Fingerprint(pin), Some(bundle)) if bundle.pinned(*pin).is_ok() => {

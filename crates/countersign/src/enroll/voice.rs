@@ -20,7 +20,7 @@ impl Voice {
     pub(super) fn result(self, text: &str) -> Result<()> {
         match self {
             Self::Person => output::line(&terminal_safe(text))?,
-            Self::Log => info!("{text}"),
+            Self::Log => info!(target: TARGET, "{text}"),
         }
         Ok(())
     }
@@ -29,14 +29,14 @@ impl Voice {
     pub(super) fn news(self, text: &str) {
         match self {
             Self::Person => output::complain(&terminal_safe(text)),
-            Self::Log => info!("{text}"),
+            Self::Log => info!(target: TARGET, "{text}"),
         }
     }
 
     pub(super) fn warning(self, text: &str) {
         match self {
             Self::Person => output::complain(&format!("warning: {}", terminal_safe(text))),
-            Self::Log => warn!("{text}"),
+            Self::Log => warn!(target: TARGET, "{text}"),
         }
     }
 
@@ -45,7 +45,9 @@ impl Voice {
         let text = format!("{fault:#}");
         match self {
             Self::Person => output::complain(&format!("countersign: {}", terminal_safe(&text))),
-            Self::Log => error!("{}", terminal_safe(&text)),
+            Self::Log => error!(target: TARGET, "{}", terminal_safe(&text)),
         }
     }
 }
+
+const TARGET: &str = "countersign::enroll";

@@ -158,3 +158,17 @@ fn a_server_that_is_not_ready_is_asked_again_when_it_says() {
     // What it sent for a revocation list is none.
     assert!(!machine.path("crl.pem").exists());
 }
+
+#[test]
+fn a_server_of_another_name_is_told_nothing() {
+    let ca = Ca::root("the authority", keys::p384(), now());
+    let names = [AltName::Dns("ca.example.com".to_owned())];
+    let bundle = ca.certificate.to_pem();
+    let part = move |_: &Call| vec![Step::answer(200, "text/plain", &bundle)];
+    let server = Decider::start(&Guard::named(&ca, &names, now()), part).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let machine = machine(&server, folder.path(), &ca);
+    machine.expect(&[], 1, "a name that stands in its certificate");
+    // All that it was asked for is the bundle, to compare the fingerprint.
+    assert_eq!(server.calls().len(), 1);
+}

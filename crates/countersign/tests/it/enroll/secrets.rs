@@ -2,10 +2,11 @@
 
 use std::fs;
 
+use countersign_pki::oid;
 use countersign_testkit::deadline::run_with_deadline;
 
-use super::{DEADLINE, Machine, bare, recording};
-use crate::site::install;
+use super::{DEADLINE, Machine, Recording, bare, texts};
+use crate::site::{Site, install};
 
 const TOKEN: &str =
     "ott1.abcdefghijklmnop.secretsecretsecretsecretsecretsecretsecretsecretsec.abcdefg";
@@ -14,15 +15,16 @@ const TOKEN: &str =
 const SECRET: &str = "secretsecret";
 
 #[test]
-fn a_token_is_found_in_no_log_at_trace_no_hook_and_no_file() {
-    let (site, record) = recording("log: {level: trace}\n");
+fn secrets_stay_secret_when_a_machine_enrols() {
+    let authority = Recording::start("log: {level: trace}\n");
+    let site = &authority.site;
     let folder = site.folder("secret");
     let hook = folder.join("hook.sh");
     let script = "#!/bin/sh\nenv\ncat /proc/$PPID/cmdline\nexit 1\n";
     install(&hook, script, 0o755);
     let hook = ["--hook", hook.to_str().unwrap()];
 
-    let machine = Machine::of(&site, "web01.example.com");
+    let machine = Machine::of(site, "web01.example.com");
     let mut command = machine.command(&hook);
     command
         .env("COUNTERSIGN_TOKEN", TOKEN)
@@ -40,17 +42,13 @@ fn a_token_is_found_in_no_log_at_trace_no_hook_and_no_file() {
         assert!(!String::from_utf8_lossy(&content).contains(SECRET));
     }
     // It did arrive, where it belongs.
-    let der = countersign_pki::pem::decode_first(
-        &fs::read(record).unwrap(),
-        &countersign_pki::pem::PemLimits::REQUEST,
-    );
-    let der = der.unwrap().unwrap().der;
-    assert!(String::from_utf8_lossy(&der).contains(TOKEN));
+    let arrived = texts(&authority.request(), &oid::CHALLENGE_PASSWORD);
+    assert_eq!(arrived, [TOKEN]);
 }
 
 #[test]
 fn a_token_as_bearer_is_found_in_no_log_at_trace() {
-    let site = crate::site::Site::start(&[]);
+    let site = Site::start(&[]);
     let ca = site.data().join("issuers/kubernetes/ca_crt.pem");
     let url = format!("https://localhost:{}", site.kubernetes().port());
     let more = [
@@ -106,7 +104,7 @@ fn a_token_among_the_arguments_is_refused_and_not_repeated() {
 
 #[test]
 fn a_bad_token_file_is_refused_without_its_content() {
-    let site = crate::site::Site::start(&["--autosign", "true"]);
+    let site = Site::start(&["--autosign", "true"]);
     let machine = Machine::of(&site, "web01.example.com");
     let file = site.folder("bad").join("token");
     for content in [
