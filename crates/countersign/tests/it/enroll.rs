@@ -13,6 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use countersign_pki::{CheckedCsr, CsrLimits, fingerprint_sha256, oid, pem};
+use countersign_testkit::counterparts::kills;
 use countersign_testkit::deadline::{Finished, run_with_deadline};
 use countersign_testkit::keys;
 use serde_json::Value;
@@ -258,15 +259,51 @@ fn a_machine_waits_for_a_person_with_one_key() {
 #[test]
 fn a_kill_at_any_moment_keeps_the_key_and_leaves_whole_files() {
     let site = Site::start(&["--autosign", "true"]);
+    let url = format!("https://localhost:{}", site.puppet().port());
+    let ca = site.data().join("issuers/puppet/ca_crt.pem");
+    let (_never, pause) = std::sync::mpsc::sync_channel::<()>(0);
+    for number in 0..kills(12) {
+        // Each has a folder and a name of its own, and a little longer to live.
+        let name: &'static str = format!("web{number}.example.com").leak();
+        let arguments = ["--ca-file", ca.to_str().unwrap()];
+        let machine = Machine::at(&url, &site.folder(name), name, &arguments);
+        let first = machine.start(&[]);
+        let _elapsed = pause.recv_timeout(Duration::from_millis(u64::from(number % 40) * 4));
+        first.kill9();
+        let key = fs::read(machine.key()).ok();
+        for (path, label) in [
+            (machine.key(), "PRIVATE KEY"),
+            (machine.path("ca.pem"), "CERTIFICATE"),
+            (machine.path("crl.pem"), "X509 CRL"),
+            (machine.certificate(), "CERTIFICATE"),
+        ] {
+            let Ok(text) = fs::read(path) else { continue };
+            let block = pem::decode_first(&text, &pem::PemLimits::BUNDLE);
+            assert_eq!(block.unwrap().unwrap().label, label);
+        }
+        machine.expect(&[], 0, name);
+        if let Some(key) = key {
+            assert_eq!(fs::read(machine.key()).unwrap(), key);
+        }
+        assert_eq!(machine.status(0)["state"], "valid");
+        assert_eq!(fs::read_dir(&machine.folder).unwrap().count(), 4);
+    }
+}
+
+#[test]
+fn many_at_once_are_one_machine() {
+    let site = Site::start(&["--autosign", "true"]);
     let machine = Machine::of(&site, "web01.example.com");
-    // As soon as there is a key: before, while or after it is used.
-    let first = machine.start(&[]);
-    wait_until("the key is there", || machine.key().exists());
-    first.kill9();
-    let key = fs::read(machine.key()).unwrap();
-    machine.expect(&[], 0, "web01.example.com");
-    assert_eq!(fs::read(machine.key()).unwrap(), key);
+    let runs: Vec<_> = (0..6).map(|_| machine.start(&[])).collect();
+    let codes: Vec<_> = runs.into_iter().map(Running::code).collect();
+    assert_eq!(codes, [Some(0); 6]);
     assert_eq!(machine.status(0)["state"], "valid");
+    let (_, listed) = countersign(&site, &["ca", "list", "--all"]);
+    assert_eq!(
+        listed.matches("web01.example.com").count(),
+        2,
+        "name and alternative name of one: {listed}"
+    );
 }
 
 #[test]

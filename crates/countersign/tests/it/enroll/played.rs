@@ -160,6 +160,31 @@ fn a_server_that_is_not_ready_is_asked_again_when_it_says() {
 }
 
 #[test]
+fn an_expired_certificate_is_followed_by_a_new_one() {
+    let ca = Ca::root("the authority", keys::p384(), now());
+    // Theirs live for twenty years from a day before.
+    let expired = ca.leaf(&Leaf {
+        common_name: NAME,
+        names: &[AltName::Dns(NAME.to_owned())],
+        usage: oid::EKU_CLIENT_AUTH,
+        key: keys::p256_a(),
+        serial: 6,
+        now: now().minus_seconds(21 * 365 * 86_400),
+    });
+    let given = leaf(&ca, NAME, keys::p256_a()).to_pem();
+    let server = playing(&ca, &[&ca], &given, 200);
+    let folder = tempfile::tempdir().unwrap();
+    let machine = machine(&server, folder.path(), &ca);
+    fs::create_dir(&machine.folder).unwrap();
+    install(&machine.certificate(), &expired.to_pem(), 0o644);
+    install(&machine.key(), keys::p256_a().pkcs8_pem(), 0o600);
+    assert_eq!(machine.status(1)["state"], "expired");
+    machine.expect(&["--no-wait"], 0, "is enrolled");
+    assert_eq!(fs::read_to_string(machine.certificate()).unwrap(), given);
+    assert_eq!(machine.status(0)["state"], "valid");
+}
+
+#[test]
 fn a_server_of_another_name_is_told_nothing() {
     let ca = Ca::root("the authority", keys::p384(), now());
     let names = [AltName::Dns("ca.example.com".to_owned())];
