@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use super::*;
@@ -14,14 +14,14 @@ use crate::commands::wait_until;
 /// The first connection ends when that is asked for; the others are as they should be.
 struct Keeper {
     address: SocketAddr,
-    let_go: Sender<()>,
+    let_go: SyncSender<()>,
 }
 
 impl Keeper {
     fn before(server: SocketAddr) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let (let_go, asked) = channel();
+        let (let_go, asked) = sync_channel(1);
         thread::spawn(move || {
             let first = listener.accept().unwrap().0;
             keep(&first, &TcpStream::connect(server).unwrap(), &asked);
