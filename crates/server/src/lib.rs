@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod enrol;
+pub mod foreman;
 pub mod kubernetes;
 pub mod metrics;
 pub mod puppet;
