@@ -14,10 +14,12 @@ use crate::audit::AuditEntry;
 use crate::engine::{Authority, Core, Rules};
 use crate::faults::{ActFault, Broken};
 use crate::issuance::Intended;
+use crate::judgement::use_token;
 use crate::model::{Door, RequestRecord, RequestState, Revision};
 use crate::signing::{DraftFor, commit_broken};
 use crate::store::{Change, CommitFault, Past, Precondition, RequestFilter, RequestUpdate, Write};
 use crate::telemetry::{DecisionOutcome, PERSON};
+use crate::token::TokenId;
 
 /// A person's act on a request.
 #[derive(Clone, Debug)]
@@ -99,7 +101,7 @@ impl Core {
     async fn approve(&self, act: Act) -> Result<RequestRecord, ActFault> {
         let rules = self.rules.load_full();
         let judged = self.judged(&act, PersonVerdict::Approve, &rules);
-        let (record, explanation) = judged.await?;
+        let (record, mut explanation) = judged.await?;
         let csr = CheckedCsr::trusted_from_store(&record.csr_der).map_err(|source| {
             Broken::StoredRequest {
                 id: record.id,
@@ -119,6 +121,10 @@ impl Core {
                 key: act.key,
                 fault: fault.clone(),
             });
+        }
+        let mut change = Change::default();
+        if unsignable.is_none() {
+            explanation.token = self.still_good_token(&rules, &record, &csr).await?;
         }
         let mut update = RequestUpdate {
             state: RequestState::Approved,
@@ -142,7 +148,7 @@ impl Core {
                     .profile
                     .validity(asked, self.clock.now(), issuer)
                     .map_err(Broken::from)?;
-                let approval = Approval::from_recorded_decision(explanation);
+                let approval = Approval::from_recorded_decision(explanation.clone());
                 let drafted = approval.map(|approval| {
                     let of = DraftFor {
                         id: record.id,
@@ -158,13 +164,29 @@ impl Core {
             (None, _) => None,
         };
         let flight = draft.as_ref().map(|draft| self.in_flight(draft));
-        let mut writes = vec![Write::UpdateRequest(update)];
-        writes.extend(
+        change.writes.push(Write::UpdateRequest(update));
+        change.writes.extend(
             draft
                 .iter()
                 .map(|draft| Write::Intend(draft.intent().clone())),
         );
-        self.commit_act(&act, &record, writes, audit).await?;
+        change.audit = audit;
+        if let Some(used) = &explanation.token {
+            // Whoever signs it, the token is used up by it.
+            let (id, name) = (TokenId::known(used.id.clone()), &used.certname);
+            let serial = draft.as_ref().map(|draft| &draft.intent().serial);
+            let (case, window) = (record.case(signer, &csr), rules.tokens.retry_window);
+            use_token(
+                id,
+                name,
+                case,
+                self.clock.now(),
+                window,
+                serial,
+                &mut change,
+            );
+        }
+        self.commit_act(&act, &record, change).await?;
         if let Some(draft) = draft {
             self.complete(Intended::after_durable_commit(draft), record.retained)
                 .await?;
@@ -185,7 +207,8 @@ impl Core {
             attachment: act.attachment.clone(),
             ..RequestUpdate::none(&record)
         };
-        self.commit_act(&act, &record, vec![Write::UpdateRequest(update)], audit)
+        let writes = vec![Write::UpdateRequest(update)];
+        self.commit_act(&act, &record, written(writes, audit))
             .await?;
         self.reread(&record).await
     }
@@ -212,8 +235,8 @@ impl Core {
             .into_iter()
             .chain(others)
             .map(Write::DeleteRequest);
-        self.commit_act(&act, &record, writes.collect(), audit)
-            .await?;
+        let change = written(writes.collect(), audit);
+        self.commit_act(&act, &record, change).await?;
         Ok(record)
     }
 
@@ -223,13 +246,9 @@ impl Core {
             attachment: act.attachment.clone(),
             ..RequestUpdate::none(&record)
         };
-        self.commit_act(
-            &act,
-            &record,
-            vec![Write::UpdateRequest(update)],
-            Vec::new(),
-        )
-        .await?;
+        let writes = vec![Write::UpdateRequest(update)];
+        self.commit_act(&act, &record, written(writes, Vec::new()))
+            .await?;
         self.reread(&record).await
     }
 
@@ -309,19 +328,13 @@ impl Core {
         &self,
         act: &Act,
         record: &RequestRecord,
-        writes: Vec<Write>,
-        audit: Vec<AuditEntry>,
+        mut change: Change,
     ) -> Result<Revision, ActFault> {
-        let preconditions = vec![Precondition::RequestAt {
+        change.preconditions.push(Precondition::RequestAt {
             id: record.id,
             version: record.version,
-        }];
-        let action = audit.first().map(|entry| entry.action.clone());
-        let change = Change {
-            preconditions,
-            writes,
-            audit,
-        };
+        });
+        let action = change.audit.first().map(|entry| entry.action.clone());
         match self.commit(change).await {
             Ok(committed) => {
                 if let Some(action) = action {
@@ -343,6 +356,14 @@ impl Core {
             door: record.door.to_string(),
             key: record.key.clone(),
         })
+    }
+}
+
+fn written(writes: Vec<Write>, audit: Vec<AuditEntry>) -> Change {
+    Change {
+        writes,
+        audit,
+        ..Change::default()
     }
 }
 

@@ -148,6 +148,20 @@ impl AuditEntry {
         self
     }
 
+    /// With the enrolment token concerned.
+    #[must_use]
+    pub fn token(mut self, id: &impl ToString) -> Self {
+        self.token = Some(id.to_string());
+        self
+    }
+
+    /// With a reason in one word.
+    #[must_use]
+    pub fn reason(mut self, code: impl Into<Cow<'static, str>>) -> Self {
+        self.reason = code.into();
+        self
+    }
+
     /// With the certificate concerned.
     #[must_use]
     pub fn serial(mut self, serial: &Serial) -> Self {

@@ -1,7 +1,8 @@
 //! Certnames: the names under which agents enrol, and under which machines are expected.
 
-use std::borrow::Cow;
 use std::fmt;
+
+use crate::token::looks_like_a_token;
 
 /// A name that an agent may enrol under, by the rules of Puppet Server's subject validation, and a few of our own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,7 +26,7 @@ impl Certname {
         if name == RESERVED {
             return Err(CertnameFault::Reserved);
         }
-        if is_token_shaped(name) {
+        if looks_like_a_token(name) {
             return Err(CertnameFault::TokenShaped);
         }
         // Puppet Server's splitter drops empty labels at the end, so a final dot is tolerated.
@@ -81,38 +82,6 @@ pub enum CertnameFault {
     TokenShaped,
 }
 
-/// A path with every segment that looks like a token replaced, for logs.
-#[must_use]
-pub fn without_tokens(path: &str) -> Cow<'_, str> {
-    if !path.split('/').any(is_token_shaped) {
-        return Cow::Borrowed(path);
-    }
-    let masked: Vec<&str> = path
-        .split('/')
-        .map(|segment| {
-            if is_token_shaped(segment) {
-                "<token>"
-            } else {
-                segment
-            }
-        })
-        .collect();
-    Cow::Owned(masked.join("/"))
-}
-
-/// Whether a text has the form of an enrolment token: a version, an identifier, a secret and a check sum in base 32.
-fn is_token_shaped(text: &str) -> bool {
-    let mut parts = text.split('.');
-    let is_base32 = |part: &str| part.bytes().all(|b| matches!(b, b'a'..=b'z' | b'2'..=b'7'));
-    parts.next() == Some("ott1")
-        && TOKEN_PARTS.iter().all(|len| {
-            parts
-                .next()
-                .is_some_and(|p| p.len() == *len && is_base32(p))
-        })
-        && parts.next().is_none()
-}
-
 fn is_label(label: &str) -> bool {
     let inner = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
     label.bytes().all(inner) && label.bytes().next_back().is_some_and(|b| b != b'-')
@@ -120,7 +89,6 @@ fn is_label(label: &str) -> bool {
 
 const MAX_LENGTH: usize = 253; // a host name in DNS (RFC 1035 2.3.4 without the final dot)
 const RESERVED: &str = "ca";
-const TOKEN_PARTS: [usize; 3] = [16, 52, 7];
 
 #[cfg(test)]
 mod tests {
@@ -190,17 +158,5 @@ mod tests {
         ] {
             assert_eq!(Certname::parse(name), Err(fault), "{name:?}");
         }
-    }
-
-    #[test]
-    fn tokens_in_paths_are_masked() {
-        let token = format!(
-            "ott1.{}.{}.{}",
-            "a".repeat(16),
-            "b".repeat(52),
-            "2".repeat(7)
-        );
-        assert_eq!(without_tokens(&format!("/x/{token}/y")), "/x/<token>/y");
-        assert_eq!(without_tokens("/x/ott1.a.b.c"), "/x/ott1.a.b.c");
     }
 }

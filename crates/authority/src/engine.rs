@@ -1,7 +1,7 @@
 //! The authority: what it is made of, how it starts, what it answers.
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -131,6 +131,8 @@ pub(crate) struct Core {
     sequence: AtomicU32,
     /// The place of the waiting request that was judged again last.
     pub(crate) reconsidered: AtomicU64,
+    /// The latest time that was seen.
+    pub(crate) latest: AtomicI64,
 }
 
 impl Authority {
@@ -189,6 +191,7 @@ impl Authority {
             signatures: AtomicU64::new(0),
             sequence: AtomicU32::new(0),
             reconsidered: AtomicU64::new(0),
+            latest: AtomicI64::new(i64::MIN),
         });
         core.load_revocations().await?;
         let authority = Self { core };

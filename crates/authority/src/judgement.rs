@@ -11,15 +11,15 @@ use countersign_pki::{CheckedCsr, Fingerprint, Serial, UnixTime, fingerprint_sha
 use countersign_policy::{
     AutosignFile, BuildWindow, Effect, Evidence, Executable, Execution, LedgerCertificate,
     LedgerFacts, LedgerRevocation, ListFile, Looked, Machine, Outcome, PersonDecision, Query,
-    RecordedEvidence, Request, Requester, SignerName, TokenFacts, Use, Verdict, Webhook,
-    WebhookAnswer, WebhookMode, Wishes, decide,
+    RecordedEvidence, Request, Requester, SignerName, Token, TokenFacts, TokenUseState, Use,
+    Verdict, Webhook, WebhookAnswer, WebhookMode, Wishes, decide,
 };
 use futures_util::future::join_all;
 use tokio::time::Instant;
 use tracing::warn;
 
 use crate::audit::AuditEntry;
-use crate::decider::Question;
+use crate::decider::{Question, QuestionToken};
 use crate::engine::{Core, Rules};
 use crate::evidence::Busy;
 use crate::faults::Broken;
@@ -28,6 +28,7 @@ use crate::signer::Signer;
 use crate::signing::commit_broken;
 use crate::store::{Change, Past, Precondition, StoreFault, Write};
 use crate::telemetry::{ExecutionOutcome, WebhookOutcome};
+use crate::token::{LookedUp, Presented, TokenId, TokenUseRecord};
 
 /// A request as it is judged, be it new or on record.
 #[derive(Clone, Copy)]
@@ -89,7 +90,7 @@ impl Case<'_> {
         fingerprint_sha256(&text)
     }
 
-    fn audit(&self, action: &'static str, at: UnixTime) -> AuditEntry {
+    pub(crate) fn audit(&self, action: &'static str, at: UnixTime) -> AuditEntry {
         let subject = format!("{}/{}", self.door, self.key);
         AuditEntry::new(at, self.requester.clone(), action, subject)
             .request(&self.id)
@@ -107,6 +108,10 @@ pub(crate) struct Gathered {
     silent: BTreeMap<String, WebhookAnswer>,
     /// The inventory record that was looked at, as it was then.
     machine_version: Option<Revision>,
+    /// What came with the request.
+    pub(crate) presented: Presented,
+    /// The token that was looked up for it.
+    pub(crate) looked_up: LookedUp,
     /// Entries for the change that puts the decision on record.
     pub(crate) audit: Vec<AuditEntry>,
 }
@@ -114,12 +119,14 @@ pub(crate) struct Gathered {
 impl Gathered {
     /// What is known of a request on record: an executable's word is final for it.
     pub(crate) fn recorded(evidence: &RecordedEvidence) -> Self {
+        let presented = Presented::recorded(evidence.token.as_ref());
         let said = evidence.executions.iter();
         let said = said.filter(|(_, said)| !matches!(said, Execution::Unavailable(_)));
         Self {
             executions: said
                 .map(|(path, said)| (path.clone(), (said.clone(), 0)))
                 .collect(),
+            presented,
             ..Self::default()
         }
     }
@@ -176,7 +183,7 @@ enum Answered {
     Webhook(Arc<Webhook>, WebhookAnswer, Heard),
     Machine(Looked<Option<Machine>>, Option<Revision>),
     Window(Looked<Option<BuildWindow>>),
-    Token(Looked<TokenFacts>),
+    Token(Looked<TokenFacts>, Box<LookedUp>),
     Ledger(Looked<LedgerFacts>),
 }
 
@@ -211,7 +218,8 @@ impl Core {
                 match known_before {
                     Some((answered, micros)) => (answered, micros, false),
                     None => {
-                        let answered = self.answer(query, rules, case, asking, now).await;
+                        let answered = self.answer(query, rules, case, asking, now, known);
+                        let answered = answered.await;
                         (answered, micros_since(begun), true)
                     }
                 }
@@ -233,6 +241,7 @@ impl Core {
         case: Case<'_>,
         asking: Asking,
         now: UnixTime,
+        known: &Gathered,
     ) -> Answered {
         let name = case.name;
         match query {
@@ -254,7 +263,7 @@ impl Core {
             }
             Query::Webhook(webhook) => {
                 let (said, heard) = match asking {
-                    Asking::InEarnest => self.ask_webhook(rules, &webhook, case, now).await,
+                    Asking::InEarnest => self.ask_webhook(rules, &webhook, case, now, known).await,
                     Asking::AsIfTheyAgreed => (allow(""), Heard::Before),
                 };
                 Answered::Webhook(webhook, said, heard)
@@ -273,7 +282,14 @@ impl Core {
                 let found = self.store.window(&inventory_name(name)).await;
                 Answered::Window(found.map_err(|fault| unavailable(&fault)))
             }
-            Query::Token => Answered::Token(Ok(TokenFacts::Missing)),
+            // Who could never be signed uses nothing up, and is not told what a token is worth.
+            Query::Token if asking == Asking::AsIfTheyAgreed => {
+                Answered::Token(Ok(TokenFacts::Missing), Box::default())
+            }
+            Query::Token => {
+                let (found, looked_up) = self.token_facts(rules, case, &known.presented).await;
+                Answered::Token(found, Box::new(looked_up))
+            }
             Query::Ledger => {
                 let found = self.ledger_facts(rules, case, name, now).await;
                 Answered::Ledger(found.map_err(|fault| unavailable(&fault)))
@@ -308,6 +324,7 @@ impl Core {
         webhook: &Webhook,
         case: Case<'_>,
         now: UnixTime,
+        known: &Gathered,
     ) -> (WebhookAnswer, Heard) {
         let begun = Instant::now();
         let answer = match self.has_allowed(webhook, case, now).await {
@@ -315,7 +332,7 @@ impl Core {
                 let reason = "it has allowed this very request before";
                 return (allow(reason), Heard::Before);
             }
-            Ok(false) => self.ask_decider(rules, webhook, case, now).await,
+            Ok(false) => self.ask_decider(rules, webhook, case, now, known).await,
             Err(fault) => Err(fault),
         };
         let answer = answer.unwrap_or_else(|fault| WebhookAnswer::Unavailable {
@@ -356,6 +373,7 @@ impl Core {
         webhook: &Webhook,
         case: Case<'_>,
         now: UnixTime,
+        known: &Gathered,
     ) -> Result<WebhookAnswer, StoreFault> {
         let name = case.name;
         let certificate = match rules.signer(case.signer) {
@@ -365,6 +383,15 @@ impl Core {
         let certificate = certificate.map(|entry| entry.serial.to_hex());
         let waiting = self.store.request_at(case.door, case.key, Past::Ignore);
         let waiting = waiting.await?;
+        let (facts, looked_up) = self.token_facts(rules, case, &known.presented).await;
+        let token_id = facts.as_ref().ok().and_then(TokenFacts::id);
+        let is_good = |token: &Token| countersign_policy::suits(token, &case.request(), now);
+        let verified = facts
+            .as_ref()
+            .ok()
+            .and_then(TokenFacts::known)
+            .is_some_and(is_good);
+        let external_ref = looked_up.record.as_ref().map(|r| r.external_ref.as_str());
         // Deciders refuse a question that they have seen; a request that is judged again asks a new one.
         let request_id = match self.new_request_id(now) {
             Ok(id) => id.to_string(),
@@ -378,7 +405,11 @@ impl Core {
             csr: case.csr,
             certificate: certificate.as_deref(),
             pending: waiting.is_some_and(|waiting| waiting.id != case.id),
-            token: None,
+            token: known.presented.is_something().then_some(QuestionToken {
+                id: token_id,
+                verified,
+                external_ref: external_ref.unwrap_or_default(),
+            }),
         };
         Ok(rules.deciders.ask(webhook, question).await)
     }
@@ -448,11 +479,11 @@ impl Core {
                 }
             }
             Answered::Machine(_, version) => gathered.machine_version = *version,
+            Answered::Token(_, looked_up) => gathered.looked_up = LookedUp::clone(looked_up),
             Answered::Person(_)
             | Answered::File(..)
             | Answered::List(..)
             | Answered::Window(_)
-            | Answered::Token(_)
             | Answered::Ledger(_) => {}
         }
         Ok(())
@@ -525,7 +556,7 @@ impl Answered {
             Self::Webhook(webhook, said, _) => evidence.with_webhook(webhook, said, micros),
             Self::Machine(found, _) => evidence.with_machine(found, micros),
             Self::Window(found) => evidence.with_window(found, micros),
-            Self::Token(found) => evidence.with_token(found, micros),
+            Self::Token(found, _) => evidence.with_token(found, micros),
             Self::Ledger(found) => evidence.with_ledger(found, micros),
         }
     }
@@ -549,6 +580,7 @@ pub(crate) fn used(
     case: Case<'_>,
     gathered: &Gathered,
     now: UnixTime,
+    serial: Option<&Serial>,
     change: &mut Change,
 ) {
     for evidence in uses {
@@ -570,7 +602,11 @@ pub(crate) fn used(
                     at: now,
                 });
             }
-            Use::Token { .. } => {}
+            Use::Token { id, name, .. } => {
+                let id = TokenId::known(id.clone());
+                let retry_window = gathered.looked_up.retry_window;
+                use_token(id, name, case, now, retry_window, serial, change);
+            }
             Use::Window {
                 certname,
                 closes,
@@ -584,7 +620,10 @@ pub(crate) fn used(
                 change.writes.push(Write::UseWindow {
                     certname: certname.clone(),
                 });
-                let detail = "the name alone was trusted: the window wants no token";
+                let detail = match with_token {
+                    true => "with the token that it wants",
+                    false => "the name alone was trusted: the window wants no token",
+                };
                 let entry = case.audit("window.used", now);
                 change.audit.push(entry.detail(detail));
                 if *closes {
@@ -596,6 +635,45 @@ pub(crate) fn used(
     }
 }
 
+/// Writes that a token is used, which holds only if nobody used it meanwhile.
+pub(crate) fn use_token(
+    id: TokenId,
+    name: &str,
+    case: Case<'_>,
+    now: UnixTime,
+    retry_window: u64,
+    serial: Option<&Serial>,
+    change: &mut Change,
+) {
+    let key_fingerprint = case.csr.key_fingerprint();
+    // First of all: who was faster with the token is the one that matters.
+    let usable = Precondition::TokenUsable {
+        id: id.clone(),
+        certname: name.to_owned(),
+        key_fingerprint,
+        at: now,
+    };
+    change.preconditions.insert(0, usable);
+    let entry = case
+        .audit("token.consumed", now)
+        .token(&id)
+        .message(&case.csr.fingerprint());
+    change.audit.push(match serial {
+        Some(serial) => entry.serial(serial),
+        None => entry,
+    });
+    change.writes.push(Write::UseToken(TokenUseRecord {
+        token: id,
+        certname: name.to_owned(),
+        key_fingerprint,
+        state: TokenUseState::Reserved,
+        request: Some(case.id),
+        serial: None,
+        at: now,
+        retry_until: now.plus_seconds(retry_window),
+    }));
+}
+
 /// Whether a change failed because evidence was used up or withdrawn meanwhile: then the request is judged anew.
 pub(crate) fn is_about_evidence(precondition: &Precondition) -> bool {
     matches!(
@@ -604,6 +682,7 @@ pub(crate) fn is_about_evidence(precondition: &Precondition) -> bool {
             | Precondition::MachineAt { .. }
             | Precondition::WindowOpen { .. }
             | Precondition::TokenUsable { .. }
+            | Precondition::TokenAt { .. }
     )
 }
 
@@ -631,7 +710,7 @@ fn webhook_entry(
 }
 
 /// For explanations, which others than administrators may read.
-fn unavailable(fault: &StoreFault) -> String {
+pub(crate) fn unavailable(fault: &StoreFault) -> String {
     warn!(
         error = fault as &dyn std::error::Error,
         "evidence cannot be looked up"

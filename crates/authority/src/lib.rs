@@ -42,6 +42,7 @@ mod retirement;
 mod revocation;
 mod signer;
 mod signing;
+mod storing;
 mod submission;
 mod telemetry;
 mod token;
@@ -81,12 +82,13 @@ pub use signer::{OnWaiting, Signer};
 pub use store::Store;
 pub use submission::{Duplicate, Submission, Submitted};
 pub use telemetry::{
-    CommitOutcome, DecisionOutcome, Ended, ExecutionOutcome, Telemetry, Unobserved, WebhookOutcome,
+    CommitOutcome, DecisionOutcome, Ended, ExecutionOutcome, Telemetry, TokenEvent, Unobserved,
+    WebhookOutcome,
 };
 pub use token::{
-    BearerToken, CarriedToken, Check, FoundToken, ListedToken, MacKey, MacKeyTooShort, MacKeys,
-    Minted, NotAToken, TokenDetail, TokenFault, TokenFilter, TokenId, TokenOrder, TokenRecord,
-    TokenSettings, TokenStanding, TokenStatus, TokenText, TokenUseRecord, Validation,
-    looks_like_a_token, masked_tokens,
+    BEARER_EXTRA, BearerToken, CarriedToken, Check, FoundToken, ListedToken, MacKey,
+    MacKeyTooShort, MacKeys, Minted, NotAToken, TokenDetail, TokenFault, TokenFilter, TokenId,
+    TokenOrder, TokenRecord, TokenSettings, TokenStanding, TokenStatus, TokenText, TokenUseRecord,
+    Validation, looks_like_a_token, masked_tokens,
 };
 pub use windows::{MAX_ISSUANCES, MAX_WINDOW_SECONDS, WindowFault};

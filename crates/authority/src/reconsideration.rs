@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use countersign_pki::{CheckedCsr, Fingerprint};
+use countersign_pki::{CheckedCsr, Fingerprint, masked};
 use countersign_policy::{Explanation, Step, Verdict};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
@@ -18,10 +18,12 @@ use crate::faults::{Broken, SubmitFault};
 use crate::issuance::{Intended, Issued};
 use crate::judgement::{Asking, Case, Gathered, is_about_evidence, issued_name, used};
 use crate::model::{Door, RequestId, RequestRecord, RequestState, Revision};
+use crate::signer::Signer;
 use crate::signing::{DraftFor, MAX_TRIES, commit_broken};
 use crate::store::{Change, CommitFault, Past, Precondition, RequestUpdate, Write};
 use crate::submission::{Submission, Submitted, trimmed};
 use crate::telemetry::{DecisionOutcome, settled_by};
+use crate::token::rejected;
 
 /// What has to be the same for a request to be the one that waits.
 pub(crate) struct SameRequest {
@@ -103,7 +105,7 @@ impl Core {
         has_documents.then(|| SameRequest {
             door: submission.door.clone(),
             key_fingerprint: submission.csr.key_fingerprint(),
-            csr: submission.csr.clone(),
+            csr: as_stored(&submission.csr),
         })
     }
 
@@ -177,17 +179,7 @@ impl Core {
         if is_unsignable {
             return Ok(Judged::Waits);
         }
-        let case = Case {
-            id: record.id,
-            door: &record.door,
-            key: &record.key,
-            csr,
-            signer: &record.signer,
-            requester: &record.requester,
-            wishes: &record.wishes,
-            created: record.created,
-            name: issued_name(signer.as_deref(), csr, &record.key),
-        };
+        let case = record.case(signer.as_deref(), csr);
         let reached = self.reach(&rules, case, None, Asking::InEarnest, gathered);
         let reached = reached.await?;
         let explanation = reached.verdict.explanation().clone();
@@ -237,7 +229,11 @@ impl Core {
                     .detail(explanation.to_string()),
             ],
         };
-        used(&uses, case, gathered, explanation.at, &mut change);
+        let serial = draft.as_ref().map(|draft| &draft.intent().serial);
+        used(&uses, case, gathered, explanation.at, serial, &mut change);
+        if state == RequestState::Denied {
+            rejected(case, &explanation, gathered, now, &mut change);
+        }
         if state == RequestState::Denied && !record.retained {
             change.writes.push(trimmed(&record.door, &record.key));
         }
@@ -298,6 +294,23 @@ impl Core {
 }
 
 /// What came of judging again.
+impl RequestRecord {
+    /// The request as it is judged.
+    pub(crate) fn case<'a>(&'a self, signer: Option<&Signer>, csr: &'a CheckedCsr) -> Case<'a> {
+        Case {
+            id: self.id,
+            door: &self.door,
+            key: &self.key,
+            csr,
+            signer: &self.signer,
+            requester: &self.requester,
+            wishes: &self.wishes,
+            created: self.created,
+            name: issued_name(signer, csr, &self.key),
+        }
+    }
+}
+
 enum Judged {
     Settled(Box<Settled>),
     Waits,
@@ -333,7 +346,13 @@ impl Judged {
 }
 
 /// Whether two requests of one key ask for the same; their signatures may differ.
-fn asks_the_same(one: &CheckedCsr, other: &CheckedCsr) -> bool {
+/// A message as it is kept: without the secret of a token.
+pub(crate) fn as_stored(csr: &CheckedCsr) -> CheckedCsr {
+    let kept = masked(csr).and_then(|der| CheckedCsr::trusted_from_store(&der).ok());
+    kept.unwrap_or_else(|| csr.clone())
+}
+
+pub(crate) fn asks_the_same(one: &CheckedCsr, other: &CheckedCsr) -> bool {
     one.subject() == other.subject()
         && one.extensions() == other.extensions()
         && one.attributes() == other.attributes()

@@ -6,7 +6,7 @@
 use std::sync::{Arc, PoisonError};
 
 use countersign_pki::{RevocationReason, UnixTime};
-use countersign_policy::Requester;
+use countersign_policy::{Requester, TokenBinding};
 use tracing::info;
 
 use crate::audit::AuditEntry;
@@ -93,13 +93,20 @@ impl Core {
             if let Some(record) = &waiting {
                 change.forget(record, actor, self.clock.now());
             }
+            let is_known = !change.writes.is_empty();
+            let tokens = TokenBinding::Exact(name.to_owned());
+            self.end_tokens_of(&tokens, None, actor, &mut change)
+                .await?;
             if change.writes.is_empty() {
                 return Ok(Retired::Nothing);
             }
             match self.commit(change).await {
                 Ok(_) => {
                     info!(%issuer, name, %actor, "retired");
-                    return Ok(Retired::Something);
+                    return Ok(match is_known {
+                        true => Retired::Something,
+                        false => Retired::Nothing,
+                    });
                 }
                 // The request was decided or replaced meanwhile.
                 Err(CommitFault::Conflict { .. }) => {}
@@ -173,11 +180,14 @@ impl Core {
         for name in names {
             let all = self.store.certificates_of(issuer, name, UnixTime(i64::MIN));
             let all = all.await?;
+            let change = &mut cleaning.change;
+            // Who is cleaned away enrols with a new token, if at all.
+            let tokens = TokenBinding::Exact(name.clone());
+            self.end_tokens_of(&tokens, None, actor, change).await?;
             if all.is_empty() {
                 cleaning.unknown.push(name.clone());
                 continue;
             }
-            let change = &mut cleaning.change;
             change.preconditions.push(Precondition::IssuedCount {
                 issuer: issuer.clone(),
                 name: name.clone(),
@@ -211,7 +221,13 @@ struct Cleaning {
 }
 
 impl Change {
-    fn retire(&mut self, issuer: &IssuerId, name: &str, actor: &Requester, at: UnixTime) {
+    pub(crate) fn retire(
+        &mut self,
+        issuer: &IssuerId,
+        name: &str,
+        actor: &Requester,
+        at: UnixTime,
+    ) {
         self.writes.push(Write::Retire {
             issuer: issuer.clone(),
             name: name.to_owned(),

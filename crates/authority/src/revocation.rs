@@ -270,7 +270,7 @@ impl Revocations {
         })
     }
 
-    fn add(&self, revoked: Vec<Revocation>) {
+    pub(crate) fn add(&self, revoked: Vec<Revocation>) {
         let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
         index.extend(revoked.into_iter().map(|one| (one.serial, one)));
     }

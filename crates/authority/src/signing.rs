@@ -13,6 +13,7 @@ use crate::model::{RequestId, RequestState, Revision};
 use crate::profile::{Drafting, Validity};
 use crate::signer::Signer;
 use crate::store::{Change, CommitFault, Precondition, RequestUpdate, Write};
+use crate::token::TokenId;
 
 /// What a draft is made from.
 pub(crate) struct DraftFor<'a> {
@@ -103,9 +104,23 @@ impl Core {
             owner: Some(self.owner.clone()),
         });
         preconditions.push(Precondition::RequestExists { id: request });
+        let mut writes = vec![sealed.record(), Write::UpdateRequest(update)];
+        let intent = sealed.intent();
+        writes.extend(
+            intent
+                .explanation
+                .token
+                .as_ref()
+                .map(|used| Write::TokenIssued {
+                    id: TokenId::known(used.id.clone()),
+                    certname: used.certname.clone(),
+                    key_fingerprint: intent.key_fingerprint,
+                    serial,
+                }),
+        );
         let change = Change {
             preconditions,
-            writes: vec![sealed.record(), Write::UpdateRequest(update)],
+            writes,
             audit: vec![audit],
         };
         match self.commit(change).await {

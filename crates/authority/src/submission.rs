@@ -7,23 +7,24 @@ use std::sync::Arc;
 use countersign_pki::{CheckedCsr, UnixTime};
 use countersign_policy::{
     Approval, Deciding, Effect, Explanation, Finding, PersonDecision, Policy, RecordedEvidence,
-    Requester, SignerName, Step, Use, Verdict, Wishes,
+    Requester, SignerName, Step, Verdict, Wishes,
 };
 
 use tracing::info;
 
-use crate::audit::AuditEntry;
 use crate::engine::{Authority, Core, Rules};
 use crate::evidence::Claim;
 use crate::faults::{Broken, SubmitFault};
 use crate::issuance::{Draft, Intended, Issued};
-use crate::judgement::{Asking, Case, Gathered, is_about_evidence, is_stopped, issued_name, used};
-use crate::model::{Door, RequestId, RequestRecord, RequestState, Revision};
+use crate::judgement::{Asking, Case, Gathered, is_about_evidence, is_stopped, issued_name};
+use crate::model::{Door, LedgerEntry, RequestId, RequestRecord, RequestState, Revision};
 use crate::profile::ProfileFault;
 use crate::signer::{OnWaiting, Signer};
 use crate::signing::{DraftFor, MAX_TRIES, commit_broken};
-use crate::store::{Change, CommitFault, Past, Precondition, RequestFilter, RequestUpdate, Write};
-use crate::telemetry::{DecisionOutcome, NOBODY, settled_by};
+use crate::store::{CommitFault, Past, RequestFilter, Write};
+use crate::storing::Stored;
+use crate::telemetry::{DecisionOutcome, NOBODY};
+use crate::token::{LookedUp, Presented};
 
 /// A request as a door hands it over.
 #[derive(Debug)]
@@ -49,7 +50,12 @@ pub struct Submission {
 }
 
 impl Submission {
-    fn case<'a>(&'a self, id: RequestId, now: UnixTime, signer: Option<&Signer>) -> Case<'a> {
+    pub(crate) fn case<'a>(
+        &'a self,
+        id: RequestId,
+        now: UnixTime,
+        signer: Option<&Signer>,
+    ) -> Case<'a> {
         let name = issued_name(signer, &self.csr, &self.key);
         Case {
             id,
@@ -153,8 +159,18 @@ impl Core {
         let mut gathered = Gathered::default();
         for _ in 0..MAX_TRIES {
             let rules = self.rules.load_full();
+            let presented = self.present(&rules, &submission.csr, &submission.requester);
+            gathered.presented = presented.await;
+            gathered.looked_up = LookedUp::default();
+            if gathered.presented.verified().is_some() {
+                let signer = rules.signer(&submission.signer);
+                let case = submission.case(id, now, signer.as_deref());
+                if let Some(entry) = self.recall(&rules, case, &gathered.presented).await? {
+                    return self.deliver_again(submission, id, now, &entry).await;
+                }
+            }
             if claim.is_none() {
-                claim = self.claim(&submission, &rules).await?;
+                claim = self.claim(&submission, &rules, &gathered.presented).await?;
             }
             let judged = self.judge(&submission, id, &rules, now, &mut gathered);
             let judged = judged.await?;
@@ -171,6 +187,7 @@ impl Core {
                 failure: judged.unsignable.as_ref().map(ToString::to_string),
                 uses: judged.verdict.uses().to_vec(),
                 gathered: gathered.clone(),
+                certificate: None,
                 submission,
                 id,
                 state,
@@ -190,6 +207,7 @@ impl Core {
         &self,
         submission: &Submission,
         rules: &Rules,
+        presented: &Presented,
     ) -> Result<Option<Claim<'_>>, SubmitFault> {
         if !rules.policy.asks_outside_for(&submission.signer) {
             return Ok(None);
@@ -198,9 +216,12 @@ impl Core {
         let duplicate = Duplicate::Requested;
         let claimed = self.evidence.claim(&submission.door, &submission.key);
         let claim = claimed.ok_or(SubmitFault::Duplicate { key, duplicate })?;
-        let signer = rules.signer(&submission.signer);
-        self.what_is_in_the_way(submission, signer.as_deref(), Looking::Ahead)
-            .await?;
+        // A token may take the name from whoever has it; one that is wrong is worth more to know than who has the name.
+        if !(presented.is_something() && rules.policy.wants_tokens_for(&submission.signer)) {
+            let signer = rules.signer(&submission.signer);
+            self.what_is_in_the_way(submission, signer.as_deref(), Looking::Ahead)
+                .await?;
+        }
         Ok(Some(claim))
     }
 
@@ -229,6 +250,12 @@ impl Core {
         let decision = submission.decision.clone();
         let reached = self.reach(rules, case, decision, asking, gathered).await?;
         let automatic = matches!(reached.verdict, Verdict::Approve(_));
+        let mut reached = reached;
+        if gathered.presented.is_something() && reached.evidence.token.is_none() {
+            // Nobody asked for it. A person who approves the request later uses it up all the same.
+            let (facts, _) = self.token_facts(rules, case, &gathered.presented).await;
+            reached.evidence.token = facts.ok();
+        }
         let (verdict, evidence) = match &unsignable {
             Some(fault) => (
                 Verdict::Pending(unsignable_explanation(fault, policy, now)),
@@ -242,6 +269,45 @@ impl Core {
             automatic,
             unsignable,
         })
+    }
+
+    /// Answers a request with a certificate that its key has had before.
+    async fn deliver_again(
+        &self,
+        submission: Submission,
+        id: RequestId,
+        now: UnixTime,
+        entry: &LedgerEntry,
+    ) -> Result<Submitted, SubmitFault> {
+        let submitted = |id, version| Submitted {
+            id,
+            state: RequestState::Issued,
+            version,
+            issued: None,
+            unsignable: None,
+            automatic: true,
+            code: Cow::Borrowed("token_retry"),
+        };
+        if !submission.retained {
+            return Ok(submitted(entry.request, Revision::default()));
+        }
+        // Where each request keeps its own name, the answer is another request with the same certificate.
+        let mut stored = Stored {
+            explanation: entry.explanation.clone(),
+            evidence: RecordedEvidence::default(),
+            failure: None,
+            uses: Vec::new(),
+            gathered: Gathered::default(),
+            certificate: Some((entry.issuer.clone(), entry.serial)),
+            submission,
+            id,
+            state: RequestState::Issued,
+            now,
+        };
+        let rules = self.rules.load_full();
+        let inserted = self.insert(&mut stored, None, None, &rules).await?;
+        stored.report(self, DecisionOutcome::Issued);
+        Ok(submitted(id, inserted.unwrap_or_default()))
     }
 
     /// Puts on record what a judgement comes to. `None`: it was made by rules that are no longer in force, and nothing
@@ -382,7 +448,7 @@ impl Core {
 
     /// Stores a new request, with its intent if it has one. Finds out what is in the way on conflict. `None`: it was
     /// approved by rules that are no longer in force, and is not stored.
-    async fn insert(
+    pub(crate) async fn insert(
         &self,
         stored: &mut Stored,
         signer: Option<&Signer>,
@@ -390,25 +456,47 @@ impl Core {
         rules: &Arc<Rules>,
     ) -> Result<Option<Revision>, SubmitFault> {
         let mut replaces: Option<RequestRecord> = None;
+        let mut revoking = self.revoking(stored.replaced(), signer).await;
         for _ in 0..MAX_TRIES {
-            let change = stored.change(signer, draft, replaces.as_ref());
+            let mut change = stored.change(signer, draft, replaces.as_ref());
+            if let Some(revoking) = &revoking {
+                revoking.write(&mut change, &stored.submission.requester, stored.now);
+            }
             let is_approved = stored.state == RequestState::Approved;
             if is_approved && !Arc::ptr_eq(rules, &self.rules.load()) {
                 return Ok(None);
             }
             match self.commit(change).await {
-                Ok(committed) => return Ok(Some(committed.revision)),
+                Ok(committed) => {
+                    if let Some(revoking) = revoking.take() {
+                        self.revoked_for_another(revoking, committed.revision).await;
+                    }
+                    return Ok(Some(committed.revision));
+                }
                 // It was there when the rule looked; what the rule says now is another matter.
-                Err(CommitFault::Conflict { precondition }) if is_about_evidence(&precondition) => {
+                Err(CommitFault::Conflict { precondition })
+                    if is_about_evidence(&precondition)
+                        || stored.rests_on_newest(&precondition) =>
+                {
                     return Ok(None);
                 }
                 Err(CommitFault::Conflict { .. }) => {}
                 Err(other) => return Err(commit_broken(other).into()),
             }
             let submission = &stored.submission;
-            replaces = self
-                .what_is_in_the_way(submission, signer, Looking::Back)
-                .await?;
+            if stored.is_aside() {
+                let (key, denied) = (
+                    submission.key.clone(),
+                    self.denied_before(submission).await?,
+                );
+                let id = denied.ok_or(Broken::Contended)?;
+                return Err(SubmitFault::Denied { key, id });
+            }
+            let looking = match stored.uses_token() {
+                true => Looking::BackWithToken,
+                false => Looking::Back,
+            };
+            replaces = self.what_is_in_the_way(submission, signer, looking).await?;
             let waits = |old: &RequestRecord| old.state == RequestState::Pending;
             let is_rejected =
                 matches!(stored.state, RequestState::Denied | RequestState::Undecided);
@@ -437,7 +525,10 @@ impl Core {
         let unique = signer.filter(|signer| signer.one_certificate_per_name);
         let live = self.store.request_at(&submission.door, &key, Past::Ignore);
         let live = live.await.map_err(Broken::from)?;
-        let replaces = signer.is_some_and(|signer| signer.on_waiting == OnWaiting::Replace);
+        // Who waits for a name must not keep it from the one who has a token for it.
+        let with_token = looking == Looking::BackWithToken;
+        let replaces =
+            with_token || signer.is_some_and(|signer| signer.on_waiting == OnWaiting::Replace);
         match (&live, unique) {
             (Some(record), _) if record.state == RequestState::Pending && replaces => {}
             (Some(record), _) if record.state != RequestState::Denied => {
@@ -449,6 +540,8 @@ impl Core {
             (None, Some(signer)) => {
                 let newest = self.store.newest_certificate(&signer.issuer, &key);
                 match newest.await.map_err(Broken::from)? {
+                    // What the token replaces was another one when it was looked up.
+                    Some(_) if with_token => return Err(Broken::Contended.into()),
                     Some(entry) if entry.revoked.is_some() => {
                         return Err(duplicate(Duplicate::Revoked));
                     }
@@ -464,8 +557,10 @@ impl Core {
         match (live, looking, unique) {
             (Some(replaceable), _, _) => Ok(Some(replaceable)),
             // An intent for the name is open.
-            (None, Looking::Back, Some(_)) => Err(duplicate(Duplicate::Requested)),
-            (None, Looking::Back | Looking::Ahead, _) => Ok(None),
+            (None, Looking::Back | Looking::BackWithToken, Some(_)) => {
+                Err(duplicate(Duplicate::Requested))
+            }
+            (None, Looking::Back | Looking::BackWithToken | Looking::Ahead, _) => Ok(None),
         }
     }
 
@@ -501,129 +596,8 @@ struct Judged {
 enum Looking {
     Ahead,
     Back,
-}
-
-/// A submission on its way into the store.
-struct Stored {
-    submission: Submission,
-    id: RequestId,
-    state: RequestState,
-    explanation: Explanation,
-    evidence: RecordedEvidence,
-    failure: Option<String>,
-    /// What its approval uses up.
-    uses: Vec<Use>,
-    /// What was asked for it.
-    gathered: Gathered,
-    now: UnixTime,
-}
-
-impl Stored {
-    fn is_rejected(&self) -> bool {
-        matches!(self.state, RequestState::Denied | RequestState::Undecided)
-    }
-
-    fn report(&self, core: &Core, outcome: DecisionOutcome) {
-        let rule = settled_by(&self.explanation);
-        let door = &self.submission.door;
-        core.telemetry.decided(door, outcome, rule);
-    }
-
-    fn change(
-        &self,
-        signer: Option<&Signer>,
-        draft: Option<&Draft>,
-        replaces: Option<&RequestRecord>,
-    ) -> Change {
-        let s = &self.submission;
-        let mut change = Change::default();
-        change.preconditions.push(Precondition::NotDenied {
-            door: s.door.clone(),
-            key: s.key.clone(),
-            key_fingerprint: s.csr.key_fingerprint(),
-        });
-        match replaces {
-            None => change.preconditions.push(Precondition::KeyFree {
-                door: s.door.clone(),
-                key: s.key.clone(),
-            }),
-            Some(old) => {
-                change.preconditions.push(Precondition::RequestAt {
-                    id: old.id,
-                    version: old.version,
-                });
-                change.writes.push(match old.state {
-                    // Agents ask every few minutes: what they replace is not kept.
-                    RequestState::Pending => Write::DeleteRequest(old.id),
-                    RequestState::Approved
-                    | RequestState::Denied
-                    | RequestState::Issued
-                    | RequestState::Failed
-                    | RequestState::Undecided => Write::UpdateRequest(RequestUpdate {
-                        live: false,
-                        ..RequestUpdate::none(old)
-                    }),
-                });
-            }
-        }
-        if let Some(signer) = signer.filter(|signer| signer.one_certificate_per_name) {
-            change.preconditions.push(Precondition::NewestCertificate {
-                issuer: signer.issuer.clone(),
-                name: s.key.clone(),
-                serial: None,
-            });
-        }
-        change.writes.push(Write::InsertRequest(RequestRecord {
-            id: self.id,
-            door: s.door.clone(),
-            key: s.key.clone(),
-            // What a rule turns away occupies no name: the next request is decided anew.
-            live: !self.is_rejected() || s.retained,
-            retained: s.retained,
-            version: Revision::default(),
-            state: self.state,
-            signer: s.signer.clone(),
-            csr_der: s.csr.der().to_vec(),
-            key_fingerprint: s.csr.key_fingerprint(),
-            requester: s.requester.clone(),
-            wishes: s.wishes.clone(),
-            created: self.now,
-            explanation: self.explanation.clone(),
-            evidence: self.evidence.clone(),
-            failure: self.failure.clone(),
-            certificate: None,
-            attachment: s.attachment.clone(),
-        }));
-        change.writes.extend(
-            draft
-                .iter()
-                .map(|draft| Write::Intend(draft.intent().clone())),
-        );
-        if self.is_rejected() && !s.retained {
-            change.writes.push(trimmed(&s.door, &s.key));
-        }
-        // As of when the rules looked: a window may have opened since the request arrived.
-        let (case, decided) = (s.case(self.id, self.now, signer), self.explanation.at);
-        used(&self.uses, case, &self.gathered, decided, &mut change);
-        change.audit.extend(self.gathered.audit.iter().cloned());
-        if let Some(old) = replaces.filter(|old| old.state == RequestState::Pending) {
-            change.audit.push(
-                AuditEntry::on(old, self.now, s.requester.clone(), "replace")
-                    .detail(format!("request {} takes its place", self.id)),
-            );
-        }
-        let subject = format!("{}/{}", s.door, s.key);
-        change.audit.push(
-            AuditEntry::new(self.now, s.requester.clone(), "request", subject)
-                .request(&self.id)
-                .certname(&s.key)
-                .key(&s.csr.key_fingerprint())
-                .message(&s.csr.fingerprint())
-                .decided(&self.explanation)
-                .detail(self.explanation.to_string()),
-        );
-        change
-    }
+    /// After a commit was refused that an enrolment token has approved.
+    BackWithToken,
 }
 
 /// Keeps what rules turn away under one name bounded.

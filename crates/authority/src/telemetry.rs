@@ -34,6 +34,11 @@ pub trait Telemetry: Send + Sync + 'static {
         let _nobody_counts = (outcome, took);
     }
 
+    /// Something happened to an enrolment token; the reason says why one was rejected, in one word.
+    fn token(&self, event: TokenEvent, reason: &str) {
+        let _nobody_counts = (event, reason);
+    }
+
     /// Old requests were forgotten.
     fn collected(&self, door: &Door, state: RequestState, count: u64) {
         let _nobody_counts = (door, state, count);
@@ -55,6 +60,40 @@ pub trait Telemetry: Send + Sync + 'static {
     /// So many changes were written to the disk together.
     fn grouped(&self, changes: usize) {
         let _nobody_counts = changes;
+    }
+}
+
+/// What happens to enrolment tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TokenEvent {
+    /// One was minted.
+    Minted,
+    /// One was used.
+    Consumed,
+    /// The same key asked for its outcome again.
+    Retried,
+    /// One was wrong.
+    Rejected,
+    /// One was misused too often.
+    Locked,
+    /// One was taken back, or another took its place.
+    Revoked,
+    /// A use was given back.
+    Released,
+}
+
+impl TokenEvent {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Minted => "minted",
+            Self::Consumed => "consumed",
+            Self::Retried => "retried",
+            Self::Rejected => "rejected",
+            Self::Locked => "locked",
+            Self::Revoked => "revoked",
+            Self::Released => "released",
+        }
     }
 }
 

@@ -322,6 +322,16 @@ fn join(text: &mut String, more: &str) {
     text.push_str(more);
 }
 
+impl Policy {
+    /// Whether a name is the authority's own, or of somebody with a role: no rule approves it.
+    pub fn reserves(&self, name: &str) -> bool {
+        let name = name.trim_end_matches('.').to_ascii_lowercase();
+        let mut ends = name.match_indices('.').filter_map(|(at, _)| name.get(at..));
+        let listed = |name: &str| self.reserved_names.contains(name);
+        listed(&name) || ends.any(listed)
+    }
+}
+
 fn reserved_name<'a>(policy: &'a Policy, request: &Request<'_>) -> Option<&'a str> {
     let subject = request.csr.subject();
     let mut groups = subject.organizations();

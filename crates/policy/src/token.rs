@@ -395,6 +395,21 @@ pub(crate) fn compare(
     }
 }
 
+/// Whether a token is good for a request as things stand.
+pub fn suits(token: &Token, request: &Request<'_>, now: UnixTime) -> bool {
+    compare(token, request, now).is_ok()
+}
+
+/// Why a token is not good for a request as things stand: in one word, and in words.
+pub fn differs(
+    token: &Token,
+    request: &Request<'_>,
+    now: UnixTime,
+) -> Option<(&'static str, String)> {
+    let compared = compare(token, request, now).err();
+    compared.map(|difference| (difference.code, difference.reason))
+}
+
 /// The whole subject is the name: who may call itself web01 may not call itself a member of a group as well.
 fn bound_to(token: &Token, request: &Request<'_>, name: &str) -> Result<(), Difference> {
     let is = |reason: String| {

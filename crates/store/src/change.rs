@@ -13,6 +13,7 @@ use rusqlite::{Connection, OptionalExtension, ToSql, ffi, params};
 
 use crate::fault::{Fault, RefusedWrite};
 use crate::inventory;
+use crate::query::REJECTED;
 use crate::row::{
     KIND_CERTIFICATE, KIND_CRL, KIND_REQUEST, KIND_REQUEST_DELETED, KIND_RETIREMENT,
     KIND_REVOCATION, document, signed,
@@ -352,14 +353,14 @@ impl Commit<'_> {
                 .collect::<Result<_, _>>()?,
             None => self
                 .connection
-                .prepare_cached(
+                .prepare_cached(&format!(
                     "DELETE FROM requests WHERE number IN (
                          SELECT number FROM requests INDEXED BY requests_rejected
-                         WHERE (state = 'denied' OR state = 'undecided') AND live = 0
+                         WHERE {REJECTED} AND state <> 'pending' AND live = 0
                              AND coalesce(json_extract(explanation, '$.by.kind'), '') != 'person'
                          ORDER BY number DESC LIMIT ?2 OFFSET ?1)
                      RETURNING id, door, key",
-                )?
+                ))?
                 .query_map(params![keep, MAX_TRIMMED], identity)?
                 .collect::<Result<_, _>>()?,
         };
@@ -725,7 +726,7 @@ fn certificate_columns(certificate: Option<&(IssuerId, Serial)>) -> (Option<&str
         .unzip()
 }
 
-fn is_taken(error: &rusqlite::Error) -> bool {
+pub(crate) fn is_taken(error: &rusqlite::Error) -> bool {
     error
         .sqlite_error()
         .is_some_and(|error| error.extended_code == ffi::SQLITE_CONSTRAINT_UNIQUE)

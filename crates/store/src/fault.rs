@@ -4,8 +4,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use countersign_authority::IssuerId;
 use countersign_authority::store::{CommitFault, Precondition, StoreFault};
+use countersign_authority::{IssuerId, TokenId};
 use countersign_pki::Serial;
 use rusqlite::ErrorCode;
 use rustix::fs::{StatVfsMountFlags, statvfs};
@@ -49,6 +49,12 @@ pub(crate) enum RefusedWrite {
     DuplicateRequest {
         /// The identity.
         id: String,
+    },
+    /// Two tokens with one public part.
+    #[error("token {id} is already stored")]
+    DuplicateToken {
+        /// The public part.
+        id: TokenId,
     },
     /// Only what is in the ledger can be revoked.
     #[error("certificate {serial} of issuer {issuer} is not in the ledger")]

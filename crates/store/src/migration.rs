@@ -160,6 +160,10 @@ const MIGRATIONS: &[Migration] = &[
         number: 6,
         sql: include_str!("../migrations/0006_audit_seals.sql"),
     },
+    Migration {
+        number: 7,
+        sql: include_str!("../migrations/0007_tokens.sql"),
+    },
 ];
 
 #[cfg(test)]

@@ -196,8 +196,7 @@ pub(crate) fn rejections(
     filter: &RejectionFilter,
 ) -> Result<Vec<Rejection>, Fault> {
     let mut sql = format!(
-        "SELECT number, {REQUEST} FROM requests INDEXED BY requests_rejected
-         WHERE (state = 'denied' OR state = 'undecided')"
+        "SELECT number, {REQUEST} FROM requests INDEXED BY requests_rejected WHERE {REJECTED}"
     );
     let mut values = Vec::new();
     let mut only = |condition: &str, value: Option<Value>| {
@@ -649,6 +648,11 @@ pub(crate) fn bound(limit: usize) -> i64 {
 /// The condition of the index `requests_open`, word for word.
 const OPEN: &str = " AND (state = 'pending' OR state = 'approved' OR state = 'denied' OR state = 'failed' OR \
      state = 'undecided')";
+
+/// The condition of the index `requests_rejected`, word for word: what was denied or could not be decided, and what waits
+/// because of a token.
+pub(crate) const REJECTED: &str = "(state = 'denied' OR state = 'undecided' OR (state = 'pending' AND live = 1 \
+     AND substr(json_extract(explanation, '$.code'), 1, 6) = 'token_'))";
 
 #[cfg(test)]
 mod plan;

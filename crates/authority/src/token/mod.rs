@@ -3,27 +3,30 @@
 //! The first use that is on record ends a token's power to authorise; from then on it is only a key to the outcome that it
 //! had. What is kept of a token verifies it and does not reveal it.
 
+mod ending;
 mod mac;
 mod mint;
 mod presented;
+mod recall;
 mod record;
+mod rejection;
+mod replacement;
 mod text;
-mod upkeep;
 mod validation;
 
 use std::fmt;
 
 use countersign_pki::Carrier;
-use countersign_policy::TokenBinding;
 
 pub use mac::{MacKey, MacKeyTooShort, MacKeys};
 pub use mint::{Minted, TokenOrder};
-pub(crate) use presented::Presented;
-pub use presented::{BearerToken, CarriedToken};
+pub use presented::{BEARER_EXTRA, BearerToken, CarriedToken};
+pub(crate) use presented::{LookedUp, Presented};
 pub use record::{
     FoundToken, ListedToken, TokenFilter, TokenId, TokenRecord, TokenStanding, TokenStatus,
     TokenUseRecord,
 };
+pub(crate) use rejection::{is_token_reason, rejected, report_rejection};
 pub use text::{NotAToken, TokenText, looks_like_a_token, masked_tokens};
 pub use validation::{Check, Validation};
 
@@ -142,13 +145,5 @@ impl TokenFault {
             field,
             problem: problem.to_string(),
         }
-    }
-}
-
-/// How a binding is shown in answers: the name, and whether it is a pattern.
-pub(crate) fn shown_binding(binding: &TokenBinding) -> String {
-    match binding {
-        TokenBinding::Exact(name) => name.clone(),
-        TokenBinding::Glob(pattern) => format!("{pattern} (glob)"),
     }
 }

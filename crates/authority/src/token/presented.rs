@@ -1,10 +1,20 @@
-//! What a request, or the bearer of a token, presents.
+//! What a request, or the bearer of a token, presents: found, compared with what is on record, and from then on known by
+//! its public part alone.
 
-use countersign_pki::CheckedCsr;
-use countersign_policy::{TokenBinding, TokenFacts};
+use std::sync::atomic::Ordering;
 
-use super::TokenId;
-use crate::engine::Authority;
+use countersign_pki::{CarriedFault, CarriedText, CheckedCsr, Fingerprint, UnixTime, carried};
+use countersign_policy::{
+    Identity, LedgerCertificate, Looked, Requester, Token, TokenBinding, TokenFacts, TokenUsed,
+    token_name,
+};
+use tracing::error;
+
+use super::{FoundToken, TokenId, TokenRecord, TokenStanding, TokenStatus, TokenText};
+use crate::engine::{Authority, Core, Rules};
+use crate::faults::Broken;
+use crate::judgement::{Case, unavailable};
+use crate::model::{LedgerEntry, RequestRecord};
 use crate::store::StoreFault;
 
 /// What a request carries, before anything is looked up: what rates of failures are counted under.
@@ -38,23 +48,332 @@ pub(crate) enum Presented {
     Unreadable(String),
 }
 
-impl Authority {
-    /// What a request carries; nothing is looked up.
-    pub fn carried_token(&self, _csr: &CheckedCsr) -> CarriedToken {
-        CarriedToken::None
+impl Default for Presented {
+    fn default() -> Self {
+        Self::Other(TokenFacts::Missing)
+    }
+}
+
+impl Presented {
+    /// What is on record of a request that was stored: its secret is not.
+    pub(crate) fn recorded(facts: Option<&TokenFacts>) -> Self {
+        let known = facts.and_then(TokenFacts::known);
+        match known.and_then(|token| TokenId::parse(&token.id)) {
+            Some(id) => Self::Verified(id),
+            None => Self::Other(facts.cloned().unwrap_or(TokenFacts::Missing)),
+        }
     }
 
-    /// Whether a request carries a token that would authorise it, or did: such requests have a budget of their own.
+    pub(crate) fn is_something(&self) -> bool {
+        !matches!(self, Self::Other(TokenFacts::Missing))
+    }
+
+    pub(crate) fn verified(&self) -> Option<&TokenId> {
+        match self {
+            Self::Verified(id) => Some(id),
+            Self::Other(_) | Self::Unreadable(_) => None,
+        }
+    }
+}
+
+/// A token that was looked up for a request.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LookedUp {
+    /// As it was then.
+    pub(crate) record: Option<TokenRecord>,
+    /// What the name has, and gives up for the certificate that the token brings.
+    pub(crate) replaced: Option<LedgerEntry>,
+    /// How long the same key may ask for the same outcome again.
+    pub(crate) retry_window: u64,
+}
+
+impl Authority {
+    /// What a request carries; nothing is looked up.
+    pub fn carried_token(&self, csr: &CheckedCsr) -> CarriedToken {
+        let tokens = &self.core.rules.load().tokens;
+        if !tokens.enabled {
+            return CarriedToken::None;
+        }
+        match carried(csr, &tokens.sources) {
+            Ok(None) => CarriedToken::None,
+            Ok(Some(text)) => TokenText::parse(text.expose())
+                .map_or(CarriedToken::Other, |token| {
+                    CarriedToken::Id(token.id().clone())
+                }),
+            Err(_) => CarriedToken::Other,
+        }
+    }
+
+    /// Whether a request carries a token with the right secret for its name: such requests have a budget of their own.
     pub async fn has_good_token(
         &self,
-        _csr: &CheckedCsr,
-        _certname: &str,
+        csr: &CheckedCsr,
+        certname: &str,
     ) -> Result<bool, StoreFault> {
-        Ok(false)
+        let rules = self.core.rules.load_full();
+        let nobody = Requester::anonymous(None);
+        let presented = self.core.present(&rules, csr, &nobody).await;
+        let Some(id) = presented.verified() else {
+            return Ok(false);
+        };
+        let found = self.core.store.token(id, certname, &csr.key_fingerprint());
+        Ok(found.await?.is_some_and(|found| {
+            let now = self.core.clock.now();
+            let record = &found.record;
+            let is_open = record.standing == TokenStanding::Active && !found.is_stale;
+            let is_left = record.uses < record.max_uses && now < record.expires_at;
+            is_open && record.binding.covers(certname) && (is_left || found.same.is_some())
+        }))
     }
 
     /// Who shows this as a bearer token: one that can be used, or whose use may be asked for again.
-    pub async fn bearer_token(&self, _text: &str) -> Result<Option<BearerToken>, StoreFault> {
-        Ok(None)
+    pub async fn bearer_token(&self, text: &str) -> Result<Option<BearerToken>, StoreFault> {
+        let rules = self.core.rules.load_full();
+        let now = self.core.clock.now();
+        let token = TokenText::parse(text).ok();
+        let Some(token) = token.filter(|_| rules.tokens.enabled) else {
+            return Ok(None);
+        };
+        let listed = self.core.store.listed_token(token.id(), now).await?;
+        let kept = listed.as_ref().map(|listed| &listed.record);
+        let kept = kept.map(|record| (&record.mac, record.mac_key_id.as_str()));
+        let is_right = rules.tokens.keys.verify(&token, kept);
+        Ok(listed
+            .filter(|_| is_right)
+            .filter(|listed| {
+                let begins = listed.record.not_before;
+                begins <= now.plus_seconds(SKEW_SECONDS)
+                    && match listed.status {
+                        TokenStatus::Active | TokenStatus::Reserved | TokenStatus::Issued => true,
+                        TokenStatus::Exhausted
+                        | TokenStatus::Expired
+                        | TokenStatus::Revoked
+                        | TokenStatus::Locked => false,
+                    }
+            })
+            .map(|listed| BearerToken {
+                id: listed.record.id,
+                binding: listed.record.binding,
+            }))
     }
 }
+
+impl Core {
+    /// What came with a request. A secret is compared here and in [`Authority::bearer_token`], and nowhere else.
+    pub(crate) async fn present(
+        &self,
+        rules: &Rules,
+        csr: &CheckedCsr,
+        requester: &Requester,
+    ) -> Presented {
+        if !rules.tokens.enabled {
+            return Presented::Other(TokenFacts::Missing);
+        }
+        let borne = borne(requester);
+        let text = match (carried(csr, &rules.tokens.sources), borne) {
+            (Ok(None), None) => return Presented::Other(TokenFacts::Missing),
+            (Ok(None), Some(id)) => return Presented::Verified(id),
+            (Ok(Some(text)), None) => text,
+            (Ok(Some(_)), Some(_)) => {
+                let why = "its sender showed one, and there is another in it".to_owned();
+                return Presented::Other(TokenFacts::Ambiguous { why });
+            }
+            (Err(fault), _) => return Presented::Other(of_fault(fault)),
+        };
+        if let Some(why) = self.clock_went_back() {
+            return Presented::Unreadable(why);
+        }
+        self.compared(rules, csr, &text).await
+    }
+
+    async fn compared(&self, rules: &Rules, csr: &CheckedCsr, text: &CarriedText) -> Presented {
+        let token = match TokenText::parse(text.expose()) {
+            Ok(token) => token,
+            Err(fault) => {
+                let why = fault.to_string();
+                return Presented::Other(TokenFacts::Malformed { why });
+            }
+        };
+        let id = token.id().clone();
+        let found = self.store.token(&id, "", &csr.key_fingerprint()).await;
+        let found = match found {
+            Ok(found) => found,
+            Err(fault) => return Presented::Unreadable(unavailable(&fault)),
+        };
+        let kept = found.as_ref().map(|found| &found.record);
+        let kept = kept.map(|record| (&record.mac, record.mac_key_id.as_str()));
+        match rules.tokens.keys.verify(&token, kept) {
+            true => Presented::Verified(id),
+            false => Presented::Other(TokenFacts::Unknown { id: id.to_string() }),
+        }
+    }
+
+    /// What rules see of a token, and what goes with it if it is used.
+    pub(crate) async fn token_facts(
+        &self,
+        rules: &Rules,
+        case: Case<'_>,
+        presented: &Presented,
+    ) -> (Looked<TokenFacts>, LookedUp) {
+        let mut looked_up = LookedUp {
+            retry_window: rules.tokens.retry_window,
+            ..LookedUp::default()
+        };
+        let id = match presented {
+            Presented::Verified(id) => id,
+            Presented::Other(facts) => return (Ok(facts.clone()), looked_up),
+            Presented::Unreadable(why) => return (Err(why.clone()), looked_up),
+        };
+        let request = case.request();
+        let (name, key) = (token_name(&request), case.csr.key_fingerprint());
+        let found = async {
+            let found = self.store.token(id, name, &key).await?;
+            let Some(found) = found else {
+                return Ok::<_, StoreFault>((TokenFacts::Unknown { id: id.to_string() }, None));
+            };
+            let newest = self.in_the_way(rules, case).await?;
+            let now = self.clock.now();
+            // One that has ended is nobody's identity; one that was revoked says that somebody was to stay out.
+            let existing = newest
+                .as_ref()
+                .filter(|entry| entry.revoked.is_some() || entry.not_after >= now);
+            let existing = existing.map(|entry| ledger_certificate(entry, &key));
+            let facts = facts_of(&found, existing);
+            looked_up.record = Some(found.record);
+            Ok((TokenFacts::Known(Box::new(facts)), newest))
+        };
+        match found.await {
+            Ok((facts, replaced)) => {
+                looked_up.replaced = replaced;
+                (Ok(facts), looked_up)
+            }
+            Err(fault) => (Err(unavailable(&fault)), looked_up),
+        }
+    }
+
+    /// The token that came with a request on record, if it is still good for it: whoever approves the request uses it up.
+    pub(crate) async fn still_good_token(
+        &self,
+        rules: &Rules,
+        record: &RequestRecord,
+        csr: &CheckedCsr,
+    ) -> Result<Option<TokenUsed>, Broken> {
+        let presented = Presented::recorded(record.evidence.token.as_ref());
+        let Some(id) = presented.verified() else {
+            return Ok(None);
+        };
+        let signer = rules.signer(&record.signer);
+        let case = record.case(signer.as_deref(), csr);
+        let request = case.request();
+        let (name, key) = (token_name(&request), csr.key_fingerprint());
+        let found = self.store.token(id, name, &key).await?;
+        let now = self.clock.now();
+        let is_good = |found: &FoundToken| {
+            // A person says what the certificate may say, and what becomes of another one.
+            suits_by_name(&facts_of(found, None), name, now)
+        };
+        Ok(found.filter(is_good).map(|_| TokenUsed {
+            id: id.to_string(),
+            certname: name.to_owned(),
+        }))
+    }
+
+    /// The certificate of the name, by the same signer, that another one would stand beside.
+    async fn in_the_way(
+        &self,
+        rules: &Rules,
+        case: Case<'_>,
+    ) -> Result<Option<LedgerEntry>, StoreFault> {
+        let Some(signer) = rules.signer(case.signer) else {
+            return Ok(None);
+        };
+        if signer.one_certificate_per_name {
+            return self
+                .store
+                .newest_certificate(&signer.issuer, case.name)
+                .await;
+        }
+        let now = self.clock.now();
+        let all = self.store.certificates_of(&signer.issuer, case.name, now);
+        let mut all = all.await?.into_iter();
+        Ok(all.find(|entry| {
+            entry.signer == signer.name && entry.revoked.is_none() && entry.retired.is_none()
+        }))
+    }
+
+    /// A clock that went back would bring tokens back whose time was over.
+    fn clock_went_back(&self) -> Option<String> {
+        let now = self.clock.now();
+        let latest = self.latest.fetch_max(now.0, Ordering::Relaxed).max(now.0);
+        let UnixTime(back) = UnixTime(latest).minus_seconds(MAX_BACKWARDS);
+        if now.0 >= back {
+            return None;
+        }
+        error!(%now, latest = %UnixTime(latest), "the clock went back; tokens are refused until it is right");
+        Some("the clock of the authority went back".to_owned())
+    }
+}
+
+/// Whether a token is usable by a name, whatever the certificate says.
+fn suits_by_name(token: &Token, name: &str, now: UnixTime) -> bool {
+    let is_open = !token.revoked && !token.locked && token.binding.covers(name);
+    let begins = token.not_before <= now.plus_seconds(SKEW_SECONDS);
+    is_open
+        && begins
+        && now < token.expires_at
+        && token.uses < token.max_uses
+        && token.same.is_none()
+}
+
+/// What rules see of a token on record.
+fn facts_of(found: &FoundToken, existing: Option<LedgerCertificate>) -> Token {
+    let record = &found.record;
+    Token {
+        id: record.id.to_string(),
+        binding: record.binding.clone(),
+        not_before: record.not_before,
+        expires_at: record.expires_at,
+        max_uses: record.max_uses,
+        uses: record.uses,
+        revoked: found.is_stale || matches!(record.standing, TokenStanding::Revoked { .. }),
+        locked: matches!(record.standing, TokenStanding::Locked { .. }),
+        terms: record.terms.clone(),
+        same: found.same.as_ref().map(super::TokenUseRecord::facts),
+        other: found.other.as_ref().map(super::TokenUseRecord::facts),
+        existing,
+    }
+}
+
+fn ledger_certificate(entry: &LedgerEntry, key: &Fingerprint) -> LedgerCertificate {
+    LedgerCertificate {
+        serial: entry.serial.to_hex(),
+        not_after: entry.not_after,
+        same_key: entry.key_fingerprint == *key,
+    }
+}
+
+/// The token that a sender showed instead of putting it into the request; its door has compared the secret.
+fn borne(requester: &Requester) -> Option<TokenId> {
+    match &requester.identity {
+        Identity::User { extra, .. } => {
+            let shown = extra.get(BEARER_EXTRA)?;
+            TokenId::parse(shown.first()?)
+        }
+        Identity::Anonymous | Identity::Authority | Identity::Certname { .. } => None,
+    }
+}
+
+fn of_fault(fault: CarriedFault) -> TokenFacts {
+    let why = fault.to_string();
+    match fault {
+        CarriedFault::Ambiguous { .. } => TokenFacts::Ambiguous { why },
+        CarriedFault::Malformed { .. } => TokenFacts::Malformed { why },
+    }
+}
+
+/// What a door says of a sender who showed a token. Nothing else may say it.
+pub const BEARER_EXTRA: &str = "countersign.dev/enrolment-token";
+/// How far a clock that minted may be ahead of the one that looks.
+const SKEW_SECONDS: u64 = 60;
+/// How far a clock may go back before tokens are refused.
+const MAX_BACKWARDS: u64 = 300;

@@ -109,7 +109,14 @@ pub(crate) fn is_id(text: &str) -> bool {
 
 /// Whether a text has the form of a token somewhere in it: such a text is masked and never taken for a name.
 pub fn looks_like_a_token(text: &str) -> bool {
-    secret_in(text).is_some()
+    let found = secret_in(text);
+    let found = found.and_then(|(from, until)| text.get(from..until));
+    let is_secret = |rest: &str| {
+        rest.split('.')
+            .next()
+            .is_some_and(|part| part.len() >= SHORTEST_SECRET)
+    };
+    found.is_some_and(is_secret)
 }
 
 /// A text in which the secrets of tokens are masked.
@@ -216,6 +223,8 @@ pub(crate) const ID_BYTES: usize = 10;
 pub(crate) const SECRET_BYTES: usize = 32;
 const ID_LENGTH: usize = 16;
 const SECRET_LENGTH: usize = 52;
+/// What is shorter has no secret worth the name: 26 characters are 128 bits.
+const SHORTEST_SECRET: usize = 26;
 const CHECK_LENGTH: usize = 7;
 const LENGTH: usize = 82;
 const MASK: &str = "<redacted>";

@@ -2,14 +2,25 @@
 
 use std::borrow::Cow;
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use countersign_pki::CheckedCsr;
+use countersign_pki::{CheckedCsr, UnixTime};
+use countersign_policy::{
+    Deciding, Effect, Explanation, Finding, RecordedEvidence, Requester, SignerName, Step,
+    TokenFacts, TokenUseState, Wishes, differs, token_name,
+};
 
 use super::TokenId;
-use crate::engine::Authority;
+use crate::engine::{Authority, Core, Rules};
 use crate::faults::{Broken, SubmitFault};
-use crate::model::RequestId;
-use countersign_policy::{Requester, SignerName};
+use crate::judgement::{Case, Gathered, issued_name, use_token};
+use crate::model::{Door, RequestId, RequestState};
+use crate::signer::Signer;
+use crate::signing::{MAX_TRIES, commit_broken};
+use crate::store::{Change, CommitFault, Write};
+use crate::storing::Stored;
+use crate::submission::Submission;
+use crate::telemetry::{DecisionOutcome, TokenEvent};
 
 /// What would happen to a request by its token.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,21 +53,264 @@ impl Authority {
     /// What would happen to a request by its token. Nothing is used up or recorded.
     pub async fn check_token(
         &self,
-        _csr: &CheckedCsr,
-        _certname: &str,
-        _signer: &SignerName,
-        _source: Option<IpAddr>,
+        csr: &CheckedCsr,
+        certname: &str,
+        signer: &SignerName,
+        source: Option<IpAddr>,
     ) -> Result<Check, Broken> {
-        Err(Broken::Defect)
+        let requester = Requester::anonymous(source);
+        let now = self.core.clock.now();
+        let looked_at = LookedAt {
+            id: self.core.new_request_id(now)?,
+            key: certname,
+            csr,
+            signer,
+            requester: &requester,
+            now,
+        };
+        let rules = self.core.rules.load_full();
+        let (found, gathered) = self.core.look_at(&rules, looked_at).await?;
+        let token = gathered.presented.verified().cloned();
+        Ok(match found {
+            Judged::Good => Check {
+                would_allow: true,
+                reason: Cow::Borrowed("token"),
+                detail: "its token is good for it".to_owned(),
+                token,
+            },
+            Judged::UsedBySame => Check {
+                would_allow: true,
+                reason: Cow::Borrowed("token_retry"),
+                detail: "its key has used the token, and may ask for the outcome again".to_owned(),
+                token,
+            },
+            Judged::Bad { code, why } => Check {
+                would_allow: false,
+                reason: code,
+                detail: why,
+                token,
+            },
+        })
     }
 
     /// Uses the token of a request up for somebody else who signs it. The same key may ask again.
     pub async fn validate_token(
         &self,
-        _csr: CheckedCsr,
-        _signer: &SignerName,
-        _requester: Requester,
+        csr: CheckedCsr,
+        signer: &SignerName,
+        requester: Requester,
     ) -> Result<Validation, SubmitFault> {
-        Err(Broken::Defect.into())
+        let core = Arc::clone(&self.core);
+        let signer = signer.clone();
+        self.carry_through(async move { core.validate_token(csr, signer, requester).await })
+            .await
     }
 }
+
+/// A request that is looked at for its token alone.
+#[derive(Clone, Copy)]
+struct LookedAt<'a> {
+    id: RequestId,
+    key: &'a str,
+    csr: &'a CheckedCsr,
+    signer: &'a SignerName,
+    requester: &'a Requester,
+    now: UnixTime,
+}
+
+impl<'a> LookedAt<'a> {
+    fn case(self, wishes: &'a Wishes, signer: Option<&Signer>) -> Case<'a> {
+        Case {
+            id: self.id,
+            door: &FOREMAN,
+            key: self.key,
+            csr: self.csr,
+            signer: self.signer,
+            requester: self.requester,
+            wishes,
+            created: self.now,
+            name: issued_name(signer, self.csr, self.key),
+        }
+    }
+}
+
+/// What a token comes to.
+enum Judged {
+    Good,
+    UsedBySame,
+    Bad {
+        code: Cow<'static, str>,
+        why: String,
+    },
+}
+
+impl Core {
+    async fn look_at(&self, rules: &Rules, at: LookedAt<'_>) -> Result<(Judged, Gathered), Broken> {
+        let mut gathered = Gathered::default();
+        let bad = |code: &'static str, why: String| Judged::Bad {
+            code: Cow::Borrowed(code),
+            why,
+        };
+        let signer = rules.signer(at.signer);
+        let wishes = Wishes::default();
+        // What could never be signed does not come to its token.
+        if let Some(signer) = signer.as_deref()
+            && let Err(fault) = signer.profile.examine(at.csr, at.key, &wishes)
+        {
+            return Ok((bad("unsignable", fault.to_string()), gathered));
+        }
+        let case = at.case(&wishes, signer.as_deref());
+        gathered.presented = self.present(rules, at.csr, at.requester).await;
+        let (facts, looked_up) = self.token_facts(rules, case, &gathered.presented).await;
+        gathered.looked_up = looked_up;
+        let facts = match facts {
+            Ok(facts) => facts,
+            Err(why) => return Ok((bad("store_unavailable", why), gathered)),
+        };
+        let judged = match &facts {
+            TokenFacts::Missing => bad("token_missing", "it has no enrolment token".to_owned()),
+            TokenFacts::Malformed { why } => bad("token_malformed", why.clone()),
+            TokenFacts::Ambiguous { why } => bad("token_ambiguous", why.clone()),
+            TokenFacts::Unknown { id } => bad("token_unknown", format!("{id} is not known")),
+            TokenFacts::Known(token) => {
+                let may_again = |token: &countersign_policy::Token| {
+                    let used = token.same.as_ref();
+                    let is_open = !token.revoked && !token.locked;
+                    is_open && used.is_some_and(|used| at.now <= used.retry_until)
+                };
+                match differs(token, &case.request(), at.now) {
+                    None => Judged::Good,
+                    Some(("token_exhausted", _)) if may_again(token) => Judged::UsedBySame,
+                    Some((code, why)) => bad(code, why),
+                }
+            }
+        };
+        Ok((judged, gathered))
+    }
+
+    async fn validate_token(
+        &self,
+        csr: CheckedCsr,
+        signer: SignerName,
+        requester: Requester,
+    ) -> Result<Validation, SubmitFault> {
+        let key = csr.subject().first_common_name().unwrap_or_default();
+        let key = key.to_owned();
+        for _ in 0..MAX_TRIES {
+            let now = self.clock.now();
+            let at = LookedAt {
+                id: self.new_request_id(now)?,
+                key: &key,
+                csr: &csr,
+                signer: &signer,
+                requester: &requester,
+                now,
+            };
+            let rules = self.rules.load_full();
+            let (judged, gathered) = self.look_at(&rules, at).await?;
+            match judged {
+                Judged::UsedBySame => return Ok(Validation::Approved),
+                Judged::Good => {
+                    if self.use_elsewhere(at, &gathered, &rules).await? {
+                        return Ok(Validation::Approved);
+                    }
+                }
+                Judged::Bad { code, .. } if code == "store_unavailable" => {
+                    return Err(Broken::Contended.into());
+                }
+                Judged::Bad { code, why } => {
+                    let id = at.id;
+                    let submission = Submission {
+                        door: FOREMAN.clone(),
+                        key: key.clone(),
+                        csr,
+                        signer,
+                        requester,
+                        wishes: Wishes::default(),
+                        retained: false,
+                        attachment: Vec::new(),
+                        decision: None,
+                    };
+                    self.refuse_elsewhere(submission, id, code.clone(), why, gathered)
+                        .await?;
+                    return Ok(Validation::Refused { id, reason: code });
+                }
+            }
+        }
+        Err(Broken::Contended.into())
+    }
+
+    /// Uses a token up for a certificate that is signed elsewhere. `false`: somebody was faster.
+    async fn use_elsewhere(
+        &self,
+        at: LookedAt<'_>,
+        gathered: &Gathered,
+        rules: &Rules,
+    ) -> Result<bool, SubmitFault> {
+        let Some(id) = gathered.presented.verified().cloned() else {
+            return Err(Broken::Defect.into());
+        };
+        let (wishes, signer) = (Wishes::default(), rules.signer(at.signer));
+        let case = at.case(&wishes, signer.as_deref());
+        let mut change = Change::default();
+        let request = case.request();
+        let name = token_name(&request);
+        let window = rules.tokens.retry_window;
+        use_token(id, name, case, at.now, window, None, &mut change);
+        for write in &mut change.writes {
+            if let Write::UseToken(used) = write {
+                used.state = TokenUseState::Issued;
+                used.request = None;
+            }
+        }
+        match self.commit(change).await {
+            Ok(_) => {
+                self.telemetry.token(TokenEvent::Consumed, "");
+                Ok(true)
+            }
+            Err(CommitFault::Conflict { .. }) => Ok(false),
+            Err(other) => Err(commit_broken(other).into()),
+        }
+    }
+
+    /// Puts a refusal on record, where people look for those.
+    async fn refuse_elsewhere(
+        &self,
+        submission: Submission,
+        id: RequestId,
+        code: Cow<'static, str>,
+        why: String,
+        gathered: Gathered,
+    ) -> Result<(), SubmitFault> {
+        let now = self.clock.now();
+        let rules = self.rules.load_full();
+        let step = Step {
+            code: code.clone(),
+            ..Step::new("token", "token", Finding::Mismatch, why)
+        };
+        let explanation = Explanation {
+            by: Some(Deciding::rule("token")),
+            code,
+            steps: vec![step],
+            ..Explanation::new(Effect::Deny, now, rules.policy.generation)
+        };
+        let mut stored = Stored {
+            submission,
+            id,
+            state: RequestState::Denied,
+            explanation,
+            evidence: RecordedEvidence::default(),
+            failure: None,
+            uses: Vec::new(),
+            gathered,
+            certificate: None,
+            now,
+        };
+        self.insert(&mut stored, None, None, &rules).await?;
+        stored.report(self, DecisionOutcome::Denied);
+        Ok(())
+    }
+}
+
+/// Where requests are refused for others.
+static FOREMAN: Door = Door::named("foreman");

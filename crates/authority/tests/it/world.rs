@@ -96,6 +96,7 @@ pub(crate) fn settings() -> PuppetSettings {
 pub(crate) fn policy(automatic: bool) -> Policy {
     let rule = Rule::approving("autosign", vec![agent_signer()], RuleKind::Always);
     Policy {
+        tokens: Default::default(),
         generation: 3,
         rules: automatic.then_some(rule).into_iter().collect(),
         reserved_groups: Default::default(),

@@ -385,7 +385,7 @@ impl Call<'_> {
 }
 
 fn say_forbidden(method: &Method, path: &str, caller: &Caller<'_>, needed: Option<&Needed>) {
-    let shown = certname::without_tokens(path);
+    let shown = countersign_authority::masked_tokens(path);
     let role = needed.map(Needed::role);
     info!(path = %terminal_safe(&shown), %method, %caller, role, "forbidden");
 }

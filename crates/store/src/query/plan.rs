@@ -2,6 +2,8 @@
 //!
 //! The statements are not repeated here: a trace takes them from what the store really runs.
 
+mod tokens;
+
 use super::*;
 use crate::change;
 use crate::folder::StoreFiles;
