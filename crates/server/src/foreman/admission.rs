@@ -66,7 +66,7 @@ pub(super) async fn admit(
 ) -> Response {
     let (mut parts, body) = request.into_parts();
     if let Err(refused) = door.admit(&parts) {
-        return refused;
+        return refused.answer();
     }
     let body = match body::read(body, door.puppet.max_request()).await {
         Ok(body) => body,
@@ -75,23 +75,40 @@ pub(super) async fn admit(
     // Who sends the body long after the head is judged as what it is when it acts.
     match door.admit(&parts) {
         Ok(host) => parts.extensions.insert(host),
-        Err(refused) => return refused,
+        Err(refused) => return refused.answer(),
     };
     next.run(Request::from_parts(parts, Body::from(body))).await
 }
 
+/// Why a call is not let through.
+enum Refused {
+    /// It came without its connection.
+    Unconnected,
+    /// In words for whoever calls.
+    Forbidden(String),
+}
+
+impl Refused {
+    fn answer(self) -> Response {
+        match self {
+            Self::Unconnected => answer::internal(),
+            Self::Forbidden(why) => answer::forbidden(why),
+        }
+    }
+}
+
 impl ForemanDoor {
-    fn admit(&self, parts: &Parts) -> Result<TrustedHost, Response> {
+    fn admit(&self, parts: &Parts) -> Result<TrustedHost, Refused> {
         let Some(peer) = parts.extensions.get::<Peer>() else {
             error!("a request arrived without its peer");
-            return Err(answer::internal());
+            return Err(Refused::Unconnected);
         };
         let caller = Caller::of(peer, self.authority(), self.puppet.issuer());
         let path = masked_tokens(parts.uri.path());
         let path = terminal_safe(&path);
         let refused = |why: String| {
             info!(%path, method = %parts.method, %caller, "forbidden");
-            Err(answer::forbidden(why))
+            Err(Refused::Forbidden(why))
         };
         let certname = match caller {
             Caller::Nobody => return refused("No client SSL certificate supplied".to_owned()),

@@ -10,7 +10,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{Api, CSRS, Call, Reply, approval_of, condition_types, manifest, path_of};
-use crate::world::{KUBE_CLIENT, World};
+use crate::world::{KUBE_CLIENT, KUBERNETES_ADMIN, World};
 
 const ENROLMENT_TOKEN: &str = "countersign.dev/enrolment-token";
 
@@ -378,9 +378,12 @@ async fn nobody_else_is_taken_for_a_token() {
     let api = Api::with_tokens().await;
     let token = api.mint("jane").await;
     let name = format!("system:bootstrap:{}", token.id());
-    for organization in ["system:bootstrappers", "system:masters"] {
+    for (signer, organization) in [
+        (KUBE_CLIENT, "system:bootstrappers"),
+        (KUBERNETES_ADMIN, "system:masters"),
+    ] {
         let csr = CsrBuilder::new(&name).organization(organization);
-        let peer = api.world.client(KUBE_CLIENT, organization, &csr).await;
+        let peer = api.world.client(signer, organization, &csr).await;
         let reply = api.call("GET", CSRS).from(&peer).send().await;
         reply.refuses(401, "Unauthorized");
     }
