@@ -7,7 +7,7 @@ use std::sync::Arc;
 use countersign_pki::{CheckedCsr, UnixTime};
 use countersign_policy::{
     Approval, Deciding, Effect, Explanation, Finding, PersonDecision, Policy, RecordedEvidence,
-    Requester, SignerName, Step, Verdict, Wishes,
+    Requester, SignerName, Step, TokenFacts, Verdict, Wishes,
 };
 
 use tracing::info;
@@ -24,7 +24,7 @@ use crate::signing::{DraftFor, MAX_TRIES, commit_broken};
 use crate::store::{CommitFault, Past, RequestFilter, Write};
 use crate::storing::Stored;
 use crate::telemetry::{DecisionOutcome, NOBODY};
-use crate::token::{LookedUp, Presented};
+use crate::token::{LookedUp, Presented, Recalled};
 
 /// A request as a door hands it over.
 #[derive(Debug)]
@@ -162,18 +162,24 @@ impl Core {
             let presented = self.present(&rules, &submission.csr, &submission.requester);
             gathered.presented = presented.await;
             gathered.looked_up = LookedUp::default();
-            if gathered.presented.verified().is_some() {
-                let signer = rules.signer(&submission.signer);
-                let case = submission.case(id, now, signer.as_deref());
-                if let Some(entry) = self.recall(&rules, case, &gathered.presented).await? {
+            let signer = rules.signer(&submission.signer);
+            let case = submission.case(id, now, signer.as_deref());
+            let was_used = match self.recall(&rules, case, &gathered.presented).await? {
+                Recalled::Certificate(entry) => {
                     return self.deliver_again(submission, id, now, &entry).await;
                 }
-            }
+                Recalled::Nothing { was_used } => was_used,
+            };
             if claim.is_none() {
                 claim = self.claim(&submission, &rules, &gathered.presented).await?;
             }
             let judged = self.judge(&submission, id, &rules, now, &mut gathered);
             let judged = judged.await?;
+            let token = judged.evidence.token.as_ref().and_then(TokenFacts::known);
+            if !was_used && token.is_some_and(|token| token.same.is_some()) {
+                // The same key was faster, and has what this one is to have.
+                continue;
+            }
             let state = match &judged.verdict {
                 Verdict::Approve(_) => RequestState::Approved,
                 Verdict::Deny(_) => RequestState::Denied,

@@ -22,6 +22,7 @@ pub use mac::{MacKey, MacKeyTooShort, MacKeys};
 pub use mint::{Minted, TokenOrder};
 pub use presented::{BEARER_EXTRA, BearerToken, CarriedToken};
 pub(crate) use presented::{LookedUp, Presented};
+pub(crate) use recall::Recalled;
 pub use record::{
     FoundToken, ListedToken, TokenFilter, TokenId, TokenRecord, TokenStanding, TokenStatus,
     TokenUseRecord,

@@ -227,11 +227,12 @@ impl Core {
         let request = case.request();
         let (name, key) = (token_name(&request), case.csr.key_fingerprint());
         let found = async {
+            // The certificate first: whoever got it meanwhile by this token is then known as such.
+            let newest = self.in_the_way(rules, case).await?;
             let found = self.store.token(id, name, &key).await?;
             let Some(found) = found else {
                 return Ok::<_, StoreFault>((TokenFacts::Unknown { id: id.to_string() }, None));
             };
-            let newest = self.in_the_way(rules, case).await?;
             let now = self.clock.now();
             // One that has ended is nobody's identity; one that was revoked says that somebody was to stay out.
             let existing = newest

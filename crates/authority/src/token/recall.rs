@@ -20,6 +20,17 @@ use crate::telemetry::TokenEvent;
 use countersign_pki::CheckedCsr;
 use countersign_policy::TokenUseState;
 
+/// What a key has had by its token.
+pub(crate) enum Recalled {
+    /// This certificate.
+    Certificate(Box<LedgerEntry>),
+    /// Nothing that it may have again.
+    Nothing {
+        /// Whether its use is on record all the same.
+        was_used: bool,
+    },
+}
+
 impl Core {
     /// The certificate that a request's key has had by its token, or had before it came with it.
     pub(crate) async fn recall(
@@ -27,9 +38,10 @@ impl Core {
         rules: &Rules,
         case: Case<'_>,
         presented: &Presented,
-    ) -> Result<Option<LedgerEntry>, SubmitFault> {
+    ) -> Result<Recalled, SubmitFault> {
+        let nothing = |was_used| Ok(Recalled::Nothing { was_used });
         let Some(id) = presented.verified() else {
-            return Ok(None);
+            return nothing(false);
         };
         let request = case.request();
         let (name, key) = (token_name(&request), case.csr.key_fingerprint());
@@ -39,19 +51,27 @@ impl Core {
             revisions.borrow_and_update();
             let found = self.store.token(id, name, &key).await;
             let Some(found) = found.map_err(Broken::from)? else {
-                return Ok(None);
+                return nothing(false);
             };
             let is_open = found.record.standing == TokenStanding::Active && !found.is_stale;
+            let was_used = found.same.is_some();
             if !is_open || !found.record.binding.covers(name) {
-                return Ok(None);
+                return nothing(was_used);
             }
             let used = match &found.same {
                 Some(used) if used.state == TokenUseState::Reserved => used,
-                Some(used) => return Ok(self.outcome(rules, case, &found, used).await?),
-                None => return Ok(self.had_before(rules, case).await?),
+                same => {
+                    let had = match same {
+                        Some(used) => self.outcome(rules, case, &found, used).await?,
+                        None => self.had_before(rules, case).await?,
+                    };
+                    return had.map_or(nothing(was_used), |entry| {
+                        Ok(Recalled::Certificate(Box::new(entry)))
+                    });
+                }
             };
             if self.has_failed(used).await? {
-                return Ok(None);
+                return nothing(was_used);
             }
             // It is being signed at this moment, here or elsewhere.
             let in_progress = || SubmitFault::InProgress {

@@ -29,6 +29,7 @@ mod rules;
 mod sealing;
 mod serials;
 mod site;
+mod tokens;
 mod tripwire;
 mod unlisting;
 mod world;

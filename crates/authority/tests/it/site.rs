@@ -63,6 +63,7 @@ impl Site {
 
     pub(crate) fn policy(&self, generation: u64, rules: &str) -> Policy {
         Policy {
+            tokens: Default::default(),
             reserved_groups: Default::default(),
             generation,
             rules: rules_of(&self.path("policy.yaml"), rules),
