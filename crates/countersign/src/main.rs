@@ -24,6 +24,7 @@ mod serve;
 mod service_manager;
 mod settings;
 mod signers;
+mod tokens;
 mod upkeep;
 
 use std::process::ExitCode;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result};
-use countersign_authority::{Authority, Deciders, Signer};
+use countersign_authority::{Authority, Deciders, Signer, TokenSettings};
 use countersign_pki::UnixTime;
 use countersign_policy::Policy;
 use countersign_server::access::Access;
@@ -74,6 +74,7 @@ struct Checked {
 struct Numbered {
     policy: Policy,
     deciders: Arc<dyn Deciders>,
+    tokens: TokenSettings,
     /// Whether it is another one than that in force.
     is_new: bool,
     loaded: UnixTime,
@@ -118,11 +119,9 @@ impl Live {
         if let Err(error) = self.log.set(filter) {
             warn!(error = format!("{error:#}"), "the log level stays");
         }
-        let Numbered {
-            policy, deciders, ..
-        } = &numbered;
-        self.authority
-            .set_rules(policy.clone(), signers, Arc::clone(deciders));
+        self.put_in_force(&numbered, |policy, deciders| {
+            self.authority.set_rules(policy, signers, deciders);
+        });
         self.tell(&numbered);
         self.authority
             .set_executables(serve::executables(&settings, self.files_before));
@@ -160,10 +159,10 @@ impl Live {
         match self.number(loaded).await {
             Ok(numbered) => {
                 if numbered.is_new {
-                    let (policy, deciders) = (&numbered.policy, &numbered.deciders);
-                    let generation = policy.generation;
-                    self.authority
-                        .set_policy_and_deciders(policy.clone(), Arc::clone(deciders));
+                    let generation = numbered.policy.generation;
+                    self.put_in_force(&numbered, |policy, deciders| {
+                        self.authority.set_policy_and_deciders(policy, deciders);
+                    });
                     info!(generation, "another policy is in force");
                 }
                 self.tell(&numbered);
@@ -175,6 +174,19 @@ impl Live {
                     "the policy cannot be put on record; the one before stays in force"
                 );
             }
+        }
+    }
+
+    /// Exchanges the rules, and how tokens are handled. No rule ever looks at tokens while they are not in use.
+    fn put_in_force(&self, numbered: &Numbered, set_rules: impl FnOnce(Policy, Arc<dyn Deciders>)) {
+        let tokens = numbered.tokens.clone();
+        let rules = || set_rules(numbered.policy.clone(), Arc::clone(&numbered.deciders));
+        if tokens.enabled {
+            self.authority.set_tokens(tokens);
+            rules();
+        } else {
+            rules();
+            self.authority.set_tokens(tokens);
         }
     }
 
@@ -190,6 +202,7 @@ impl Live {
             text,
             files,
             deciders,
+            tokens,
         } = loaded;
         let before = self.authority.policy().generation;
         let version = self.authority.policy_version(&text).await?;
@@ -206,6 +219,7 @@ impl Live {
             files: serve::shown(&files),
             policy,
             deciders,
+            tokens,
         })
     }
 
@@ -305,6 +319,7 @@ fn bound(started: &Config, wanted: Config) -> Config {
     config.store = started.store;
     config.kubernetes.listen = started.kubernetes.listen;
     config.metrics.listen = started.metrics.listen;
+    config.foreman.clone_from(&started.foreman);
     config
 }
 
@@ -353,7 +368,7 @@ fn changes_at_run_time(key: &str) -> bool {
 }
 
 /// What [`Live::reload`] puts in force. A key that is not here waits for the next start and is named.
-const AT_RUN_TIME: [&str; 20] = [
+const AT_RUN_TIME: [&str; 21] = [
     "access",
     "gc",
     "hostnames",
@@ -373,6 +388,7 @@ const AT_RUN_TIME: [&str; 20] = [
     "puppet.ca_ttl",
     "puppet.puppet_conf",
     "signers",
+    "tokens",
     "webhooks",
 ];
 

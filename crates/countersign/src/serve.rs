@@ -122,6 +122,7 @@ impl Service {
         counters.policies.applied(policy.generation);
         let authority = start_authority(&settings, store, policy, counters.engine()).await?;
         authority.set_deciders(loaded.deciders);
+        authority.set_tokens(loaded.tokens);
         if !shows_all.is_empty() {
             authority.complete_requests_are_shown(&shows_all).await?;
         }
