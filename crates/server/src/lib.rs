@@ -27,4 +27,4 @@ pub use limits::{RequestLimits, RequestRates};
 pub use listener::{Identity, Listener, ListenerConfig, ListenerFault, Timeouts};
 pub use monitor::{Monitor, MonitorListener};
 pub use peer::{KnownClient, Peer, PeerIdentity};
-pub use tls::{OnBadCertificate, TlsFault, TlsIdentity};
+pub use tls::{ForeignClients, OnBadCertificate, TlsFault, TlsIdentity};

@@ -43,7 +43,7 @@ impl TrustedHosts {
 
     /// What a host may do here, and nowhere else: mint, sign, clean and read.
     fn grant(&self, certname: &str) -> Option<Grant> {
-        let grant = self.0.of_certname(certname);
+        let grant = self.0.of_certname(&certname.to_lowercase());
         let is_trusted = [Needs::Mint(Names::All), Needs::Sign(Names::All)]
             .into_iter()
             .all(|needs| grant.demand(needs, None).is_ok());
@@ -103,7 +103,11 @@ impl ForemanDoor {
             error!("a request arrived without its peer");
             return Err(Refused::Unconnected);
         };
-        let caller = Caller::of(peer, self.authority(), self.puppet.issuer());
+        let foreign = peer.foreign_name(self.authority().now());
+        let caller = match foreign {
+            Some(certname) => Caller::Agent { certname },
+            None => Caller::of(peer, self.authority(), self.puppet.issuer()),
+        };
         let path = masked_tokens(parts.uri.path());
         let path = terminal_safe(&path);
         let refused = |why: String| {
