@@ -19,6 +19,7 @@ mod differential;
 mod disk;
 mod exposition;
 mod first_start;
+mod foreman;
 mod governed;
 mod installation;
 mod intermediate_ca;
