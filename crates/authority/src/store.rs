@@ -104,7 +104,8 @@ pub trait Store: Send + Sync {
     /// The CRLs of the CAs above the issuer, by position.
     fn ancestor_crls(&self, issuer: &IssuerId) -> Answer<'_, Vec<AncestorCrl>>;
 
-    /// Requests that were denied or could not be decided, newest first.
+    /// Requests that were denied or could not be decided, and those that wait because of a token (their code begins with
+    /// `token_`), newest first.
     fn rejections(&self, filter: RejectionFilter) -> Answer<'_, Vec<Rejection>>;
 
     /// Requests that wait for evidence that may still appear, oldest first, at most `limit` after the place `after`.

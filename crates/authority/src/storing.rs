@@ -135,7 +135,7 @@ impl Stored {
             serial,
             &mut change,
         );
-        if self.uses.is_empty() {
+        if !self.uses_token() {
             rejected(
                 case,
                 &self.explanation,

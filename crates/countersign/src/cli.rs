@@ -1,6 +1,7 @@
 //! The command line.
 
 mod audit;
+mod enroll;
 mod inventory;
 mod policy;
 mod verbs;
@@ -14,6 +15,10 @@ use crate::config::{Autosign, Config, ConfigFault, Listen, Span, StoreKind};
 use crate::data_folder::DataFolder;
 
 pub(crate) use audit::{AuditCommand, FilterArgs, Moment, VerifyArgs};
+pub(crate) use enroll::{
+    Assignment, DoorName, EnrollArgs, EnrollCommand, HookArgs, PlaceArgs, RenewBefore, RequestArgs,
+    StatusArgs, TrustArgs,
+};
 pub(crate) use inventory::{
     AddArgs, AddressArg, MachineCommand, MachineImportArgs, OpenArgs, Reach, RecordFormat,
     WindowCommand,
@@ -72,6 +77,8 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: AuditCommand,
     },
+    /// Enrol this machine: make a key, ask an authority for a certificate, install it, renew it
+    Enroll(Box<EnrollArgs>),
     /// Write everything the authority is, keys included, to one file; the server may be running
     Backup(BackupArgs),
     /// Make a data directory of a backup

@@ -10,6 +10,7 @@ mod client;
 mod commands;
 mod config;
 mod data_folder;
+mod enroll;
 mod explanation;
 mod first_start;
 mod issuer_keys;
@@ -37,6 +38,12 @@ use settings::Settings;
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
+    if arguments.get(1).is_some_and(|word| word == "enroll")
+        && let Some(sentence) = enroll::refused_arguments(&arguments)
+    {
+        output::complain(&format!("countersign: {sentence}"));
+        return ExitCode::from(USAGE);
+    }
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
@@ -92,6 +99,7 @@ fn run(command: Command) -> Result<u8> {
             block_on(commands::ca::run(command))
         }
         Command::Audit { command } => block_on(commands::audit::run(command)),
+        Command::Enroll(args) => block_on(enroll::run(*args)),
         Command::Backup(args) => commands::backup::run(&args).map(|()| 0),
         Command::Restore(args) => commands::restore::run(&args).map(|()| 0),
     }

@@ -24,7 +24,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(std::io::stdout().write_all(text.as_bytes())?)
 }
 
-/// One of everything: a certificate that was revoked, its list, an intent that is open, what decisions rest on, and a seal.
+/// One of everything: a certificate that was revoked, its list, an intent that is open, what decisions rest on, a seal, and a
+/// token that was used.
 async fn fill(store: &SqliteStore) -> Result<(), Box<dyn Error>> {
     let sample = Sample::default();
     let enrolment = sample.enrolment("agent.example.com");
@@ -52,7 +53,9 @@ async fn fill(store: &SqliteStore) -> Result<(), Box<dyn Error>> {
         asked: fingerprint_sha256(b"key"),
         until: Sample::time(1800),
     };
+    let token = sample.token("agent.example.com");
     let writes = vec![
+        Write::PutToken(token.clone()),
         Write::Revoke(revocation),
         Write::PutCrl(crl),
         Write::PutMachine(Sample::machine("waiting.example.com")),
@@ -60,6 +63,7 @@ async fn fill(store: &SqliteStore) -> Result<(), Box<dyn Error>> {
         Write::PutPolicy(policy),
         Write::RememberAllow(allow),
         Write::Seal(seal()),
+        Write::UseToken(sample.token_use(&token, "agent.example.com", &fingerprint_sha256(b"key"))),
     ];
     store
         .commit(Change {

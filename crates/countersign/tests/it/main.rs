@@ -17,6 +17,7 @@ mod conformance;
 mod crash;
 mod differential;
 mod disk;
+mod enroll;
 mod exposition;
 mod first_start;
 mod foreman;

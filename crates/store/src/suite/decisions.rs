@@ -144,6 +144,65 @@ pub async fn trimming_leaves_the_newest_and_what_people_denied(ground: &dyn Grou
     assert_eq!(everything.len(), kept.len() + others.len());
 }
 
+/// A request that waits for want of a token, or with one that is not good, is turned away for the time being; as soon as
+/// it is decided, or no longer waits, it is not.
+pub async fn what_waits_because_of_a_token_is_among_the_rejections(ground: &dyn Ground) {
+    let (store, sample) = (ground.open().await, Sample::default());
+    let put = async |key: &str, state, live, code: &'static str| {
+        let differently = |request: &mut RequestRecord| {
+            request.live = live;
+            request.explanation.code = code.into();
+        };
+        put(&*store, &sample, key, state, differently).await
+    };
+    let pending = RequestState::Pending;
+    let denied = put("a", RequestState::Denied, false, "token_unknown").await;
+    let missing = put("a", pending, true, "token_missing").await;
+    let expired = put("b", pending, true, "token_expired").await;
+    let undecided = put("c", RequestState::Undecided, false, "webhook_error").await;
+    for (state, live, code) in [
+        (pending, true, ""),
+        (pending, true, "not_listed"),
+        (pending, true, "tokens"),
+        (pending, false, "token_missing"),
+        (RequestState::Approved, true, "token_missing"),
+        (RequestState::Issued, true, "token_missing"),
+        (RequestState::Failed, false, "token_missing"),
+    ] {
+        put(&format!("{state:?}{live}{code}"), state, live, code).await;
+    }
+    let filter = RejectionFilter::default;
+    let code = |code: &str| RejectionFilter {
+        code: Some(code.to_owned()),
+        ..filter()
+    };
+    let key = |key: &str| RejectionFilter {
+        key: Some(key.to_owned()),
+        ..filter()
+    };
+    for (filter, expected) in [
+        (filter(), vec![undecided, expired, missing, denied]),
+        (code("token_missing"), vec![missing]),
+        (code("token_unknown"), vec![denied]),
+        (key("a"), vec![missing, denied]),
+        (key("b"), vec![expired]),
+    ] {
+        for limit in [1, 3, 100] {
+            let found = rejections(&*store, filter.clone(), limit).await;
+            assert_eq!(found, expected, "{filter:?} {limit}");
+        }
+    }
+    // It is no rejection that could be trimmed.
+    write(&*store, vec![Write::TrimRejections { of: None, keep: 0 }]).await;
+    assert_eq!(rejections(&*store, filter(), 10).await, [expired, missing]);
+    let issued = RequestUpdate::to_state(missing, RequestState::Issued, true);
+    let replaced = RequestUpdate::to_state(expired, pending, false);
+    write(&*store, vec![Write::UpdateRequest(issued)]).await;
+    assert_eq!(rejections(&*store, filter(), 10).await, [expired]);
+    write(&*store, vec![Write::UpdateRequest(replaced)]).await;
+    assert!(rejections(&*store, filter(), 10).await.is_empty());
+}
+
 /// Oldest first, in pages: what waits, occupies its name and says that asking again may help.
 pub async fn what_is_worth_asking_again_is_found_in_order(ground: &dyn Ground) {
     let (store, sample) = (ground.open().await, Sample::default());

@@ -498,7 +498,7 @@ async fn machine_pages(store: &dyn Store, mut filter: MachineFilter) -> Vec<Stri
 }
 
 /// Whether a precondition holds now: a change that writes nothing is committed or is in conflict with it.
-async fn holds(store: &dyn Store, precondition: Precondition) -> bool {
+pub(super) async fn holds(store: &dyn Store, precondition: Precondition) -> bool {
     let change = Change {
         preconditions: vec![precondition.clone()],
         ..Change::default()
@@ -513,7 +513,7 @@ async fn holds(store: &dyn Store, precondition: Precondition) -> bool {
     }
 }
 
-fn one_won<T>(outcomes: &[Result<T, CommitFault>], lost_to: &Precondition) {
+pub(super) fn one_won<T>(outcomes: &[Result<T, CommitFault>], lost_to: &Precondition) {
     let won = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
     assert_eq!(won, 1);
     let told = outcomes.iter().filter(

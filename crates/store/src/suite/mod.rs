@@ -23,6 +23,9 @@ pub mod requests;
 pub mod retirement;
 pub mod takeover;
 pub mod together;
+pub mod token_pages;
+pub mod token_races;
+pub mod tokens;
 pub mod upkeep;
 
 mod sample;
@@ -126,10 +129,39 @@ macro_rules! store_suite {
             rejections_come_newest_first_and_by_what_is_asked_for,
             requests_are_found_by_code_and_time,
             trimming_leaves_the_newest_and_what_people_denied,
+            what_waits_because_of_a_token_is_among_the_rejections,
             what_is_worth_asking_again_is_found_in_order,
             evidence_comes_back_and_what_is_absent_stays_absent,
             a_generation_is_given_once,
             what_a_decider_allowed_ends,
+        }
+        $crate::store_suite! { @in tokens, $ground,
+            a_token_comes_back_field_by_field,
+            an_id_is_stored_once,
+            an_order_is_carried_out_once,
+            a_token_is_usable_within_its_time_and_its_uses,
+            a_use_comes_back_field_by_field,
+            one_name_and_key_use_a_token_once,
+            the_certificate_of_a_use_is_noted,
+            a_use_is_given_back_while_it_is_reserved,
+            the_first_end_of_a_token_stands,
+            misuses_are_counted,
+            a_token_that_changed_since_it_was_read_is_a_conflict,
+            a_forgotten_token_is_gone_with_its_uses,
+        }
+        $crate::store_suite! { @in token_races, $ground,
+            as_many_of_many_keys_as_a_token_is_good_for_use_it,
+            one_of_many_tries_with_one_key_uses_a_token,
+            one_of_many_tokens_takes_the_place_of_another,
+            a_token_is_not_used_once_it_is_taken_back,
+        }
+        $crate::store_suite! { @in token_pages, $ground,
+            every_status_is_shown_and_found,
+            pages_of_tokens_come_newest_first_and_by_what_is_asked_for,
+            a_page_goes_on_after_a_token_whose_status_changed,
+            usable_tokens_are_counted_up_to_a_bound,
+            usable_tokens_of_a_name_are_checked,
+            tokens_are_over_after_their_last_retry,
         }
         $crate::store_suite! { @in feed, $ground,
             changes_come_in_commit_order,

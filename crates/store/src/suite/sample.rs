@@ -7,13 +7,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use countersign_authority::store::{Change, Committed, Precondition, RequestUpdate, Store, Write};
 use countersign_authority::{
     AuditEntry, CrlRecord, CrlScope, Door, Intent, IssuerId, Owner, RequestId, RequestRecord,
-    RequestState, Revision, Revocation, Revoked,
+    RequestState, Revision, Revocation, Revoked, TokenId, TokenRecord, TokenStanding,
+    TokenUseRecord,
 };
-use countersign_pki::{RevocationReason, Serial, UnixTime, fingerprint_sha256};
+use countersign_pki::{Fingerprint, RevocationReason, Serial, UnixTime, fingerprint_sha256};
 use countersign_policy::{
     AddressKind, BuildWindow, Deciding, Effect, Execution, Explanation, Finding, Identity,
-    LedgerCertificate, LedgerFacts, LedgerRevocation, Machine, MachineAddress, RecordedEvidence,
-    RecordedFile, Requester, SignerName, Step, WebhookAnswer, Wishes,
+    LedgerCertificate, LedgerFacts, LedgerRevocation, Machine, MachineAddress, Network,
+    RecordedEvidence, RecordedFile, Requester, SignerName, Step, TokenBinding, TokenTerms,
+    TokenUseState, WebhookAnswer, Wishes,
 };
 
 /// Makes records. Identities grow with the order in which they were made, as those of real requests do.
@@ -144,6 +146,91 @@ impl Sample {
             issuances: 0,
             require_token: false,
         }
+    }
+
+    /// A token for one name that is good for one use between the times 0 and 100, with every field filled.
+    pub fn token(&self, certname: &str) -> TokenRecord {
+        let number = self.next();
+        TokenRecord {
+            id: Self::token_id(number),
+            mac: *fingerprint_sha256(&number.to_be_bytes()).as_bytes(),
+            mac_key_id: "key \"ä\"".to_owned(),
+            binding: TokenBinding::Exact(certname.to_owned()),
+            not_before: Self::time(0),
+            expires_at: Self::time(100),
+            max_uses: 1,
+            uses: 0,
+            standing: TokenStanding::Active,
+            terms: TokenTerms {
+                allowed_sans: vec!["DNS:www.example.com".to_owned()],
+                allowed_extensions: Some(BTreeMap::from([(
+                    "1.3.6.1.4.1.34380.1.1.13".to_owned(),
+                    vec!["web \"ä\"".to_owned(), String::new()],
+                )])),
+                spki_sha256: Some(fingerprint_sha256(b"key").to_hex()),
+                source_cidrs: Network::parse("192.0.2.0/24").into_iter().collect(),
+                allow_replace: true,
+                profile: Self::signer().to_string(),
+            },
+            created_by: "minter.example.com".to_owned(),
+            external_ref: "foreman:host:42".to_owned(),
+            note: "rack \"ä\"".to_owned(),
+            created_at: Self::time(number),
+            failed_uses: 0,
+            epoch: 0,
+            idempotency_key: Some(format!("order {number}")),
+            version: Revision::default(),
+        }
+    }
+
+    /// A token that is good for several uses, by any host of a domain, with nothing said that need not be.
+    pub fn glob_token(&self, max_uses: u32) -> TokenRecord {
+        TokenRecord {
+            mac_key_id: String::new(),
+            binding: TokenBinding::Glob("*.example.com".to_owned()),
+            max_uses,
+            terms: TokenTerms::default(),
+            external_ref: String::new(),
+            note: String::new(),
+            idempotency_key: None,
+            ..self.token("")
+        }
+    }
+
+    /// The use of a token at time 10 for which a certificate is about to be signed. It may be asked for again until 50.
+    pub fn token_use(
+        &self,
+        token: &TokenRecord,
+        certname: &str,
+        key: &Fingerprint,
+    ) -> TokenUseRecord {
+        TokenUseRecord {
+            token: token.id.clone(),
+            certname: certname.to_owned(),
+            key_fingerprint: *key,
+            state: TokenUseState::Reserved,
+            request: Some(Self::identity(self.next())),
+            serial: None,
+            at: Self::time(10),
+            retry_until: Self::time(50),
+        }
+    }
+
+    /// The public part of a token.
+    pub fn token_id(number: u32) -> TokenId {
+        let digits = (0..16).rev().map(|place| {
+            let digit = number.checked_shr(place * 5).unwrap_or(0) % 32;
+            char::from_digit(digit, 32).map(|digit| match digit {
+                // The alphabet of RFC 4648 has neither 0 nor 1; its order does not matter here.
+                '0' => 'y',
+                '1' => 'z',
+                '8' => 'w',
+                '9' => 'x',
+                other => other,
+            })
+        });
+        let text: String = digits.flatten().collect();
+        TokenId::parse(&text).unwrap()
     }
 
     /// Evidence of every kind.

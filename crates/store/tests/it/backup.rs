@@ -5,8 +5,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use countersign_authority::store::{Change, RequestFilter, Write};
-use countersign_authority::{CrlRecord, CrlScope, PolicyVersion, Revision, Store};
+use countersign_authority::store::{Change, CommitFault, Precondition, RequestFilter, Write};
+use countersign_authority::{
+    CrlRecord, CrlScope, PolicyVersion, Revision, Store, TokenFilter, TokenId, TokenRecord,
+    TokenStanding, TokenStatus,
+};
 use countersign_pki::fingerprint_sha256;
 use countersign_store::backup::{self, CRL_NUMBERS_SKIPPED, CopyFault, SERIALS_SKIPPED};
 use countersign_store::suite::Sample;
@@ -154,6 +157,137 @@ async fn a_store_that_goes_on_from_a_copy_skips_ahead() {
         let revision = restored.commit(Change::default()).await.unwrap().revision;
         assert!(revision.0 > last.0 + round * 1_000_000, "{revision}");
         from = to;
+    }
+}
+
+/// A copy has tokens that were used since it was made: none of them is good for anything, as if each had been taken back.
+#[tokio::test]
+async fn tokens_from_before_a_restore_are_revoked() {
+    let (ground, copies) = (TemporaryFile::new(), TemporaryFile::new());
+    let sample = Sample::default();
+    let key = fingerprint_sha256(b"key");
+    let mut from = ground.path();
+    let mut earlier: Vec<TokenId> = Vec::new();
+    for epoch in 0..3 {
+        if epoch > 0 {
+            let to = copies.path().with_extension(format!("{epoch}.db"));
+            backup::copy(&from, &to).unwrap();
+            backup::resume(&to, Sample::time(10)).unwrap();
+            from = to;
+        }
+        let store = SqliteStore::open(&from).unwrap();
+        assert_eq!(with_status(&store, None).await, earlier);
+        assert_eq!(
+            with_status(&store, Some(TokenStatus::Revoked)).await,
+            earlier
+        );
+        assert_eq!(store.active_tokens(Sample::time(10), 10).await.unwrap(), 0);
+        for id in &earlier {
+            let found = store.token(id, "a", &key).await.unwrap().unwrap();
+            assert!(found.is_stale && found.record.epoch < epoch);
+            assert!(!is_used(&store, &sample, &found.record).await);
+            let unchanged = store.token(id, "a", &key).await.unwrap().unwrap();
+            assert_eq!(unchanged, found);
+        }
+
+        let tokens = mint_one_of_each(&store, &sample).await;
+        let open = tokens.last().unwrap();
+        let found = store.token(&open.id, "a", &key).await.unwrap().unwrap();
+        assert!(!found.is_stale && found.record.epoch == epoch);
+        let active = store.active_tokens_of("a", Sample::time(10)).await;
+        let active: Vec<_> = active.unwrap().into_iter().map(|one| one.id).collect();
+        assert_eq!(active, std::slice::from_ref(&open.id));
+        assert_eq!(store.active_tokens(Sample::time(10), 10).await.unwrap(), 2);
+        for (status, count) in [
+            (TokenStatus::Active, 2),
+            (TokenStatus::Reserved, 1),
+            (TokenStatus::Locked, 1),
+            (TokenStatus::Revoked, 1 + earlier.len()),
+        ] {
+            let found = with_status(&store, Some(status)).await;
+            assert_eq!(found.len(), count, "{status:?}");
+        }
+        earlier.splice(0..0, tokens.into_iter().map(|token| token.id).rev());
+        assert!(is_used(&store, &sample, &found.record).await);
+        assert_eq!(with_status(&store, None).await, earlier);
+    }
+}
+
+/// One that was used, one that is locked, one that was taken back, one that is good for more, and one that is unused.
+async fn mint_one_of_each(store: &SqliteStore, sample: &Sample) -> Vec<TokenRecord> {
+    let at = Sample::time(1);
+    let standing = |standing| TokenRecord {
+        standing,
+        ..sample.token("a")
+    };
+    let superseded_by = None;
+    let tokens = vec![
+        sample.token("a"),
+        standing(TokenStanding::Locked { at }),
+        standing(TokenStanding::Revoked { at, superseded_by }),
+        sample.glob_token(5),
+        sample.token("a"),
+    ];
+    let mut writes: Vec<_> = tokens.iter().cloned().map(Write::PutToken).collect();
+    for index in [0, 3] {
+        let other = fingerprint_sha256(b"other key");
+        let used = sample.token_use(&tokens[index], "a", &other);
+        writes.push(Write::UseToken(used));
+    }
+    let change = Change {
+        writes,
+        ..Change::default()
+    };
+    store.commit(change).await.unwrap();
+    tokens
+}
+
+/// Whether a token can be used; then it was.
+async fn is_used(store: &SqliteStore, sample: &Sample, token: &TokenRecord) -> bool {
+    let used = sample.token_use(token, "a", &fingerprint_sha256(b"key"));
+    let usable = Precondition::TokenUsable {
+        id: token.id.clone(),
+        certname: used.certname.clone(),
+        key_fingerprint: used.key_fingerprint,
+        at: used.at,
+    };
+    let check = Change {
+        preconditions: vec![usable.clone()],
+        ..Change::default()
+    };
+    let checked = store.commit(check).await;
+    let change = Change {
+        writes: vec![Write::UseToken(used)],
+        ..Change::default()
+    };
+    let written = store.commit(change).await;
+    for outcome in [&checked, &written] {
+        assert!(
+            match outcome {
+                Ok(_) => checked.is_ok() && written.is_ok(),
+                Err(CommitFault::Conflict { precondition }) => *precondition == usable,
+                Err(_) => false,
+            },
+            "{checked:?} {written:?}"
+        );
+    }
+    written.is_ok()
+}
+
+/// The tokens with a status, page by page.
+async fn with_status(store: &SqliteStore, status: Option<TokenStatus>) -> Vec<TokenId> {
+    let mut found = Vec::new();
+    let mut filter = TokenFilter {
+        status,
+        ..TokenFilter::newest(Sample::time(10), 3)
+    };
+    loop {
+        let page = store.tokens(filter.clone()).await.unwrap();
+        let Some(last) = page.last() else {
+            return found;
+        };
+        filter.after = Some(last.record.id.clone());
+        found.extend(page.into_iter().map(|listed| listed.record.id));
     }
 }
 

@@ -1,6 +1,7 @@
 //! `kill -9` at random moments: nothing acknowledged is lost, and nothing is half there.
 
 use std::io::{BufRead, BufReader, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::ground::TemporaryFile;
 
 const ROUNDS: u64 = 20;
 const CALLERS: usize = 16;
-const ROUND: &str = "COUNTERSIGN_TEST_ROUND"; // makes the names of each child different
+pub(crate) const ROUND: &str = "COUNTERSIGN_TEST_ROUND"; // makes the names of each child different
 const THIS_TEST: &str = "crash::nothing_acknowledged_is_lost_when_the_process_is_killed";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -28,7 +29,7 @@ async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
     let mut acknowledged: Vec<Acknowledged> = Vec::new();
     for round in 0..ROUNDS {
         let before = acknowledged.len();
-        acknowledged.extend(run_and_kill(&ground, round));
+        acknowledged.extend(run_and_kill(THIS_TEST, &ground, round, Acknowledged::parse));
         assert!(
             acknowledged.len() > before,
             "the child of round {round} acknowledged something"
@@ -38,9 +39,14 @@ async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
     }
 }
 
-/// Starts a child that commits, and kills it after it has reported a number of commits that differs by round.
-fn run_and_kill(ground: &TemporaryFile, round: u64) -> Vec<Acknowledged> {
-    let mut child = child::command(&[], THIS_TEST, &ground.path())
+/// Starts a child that runs its part of a test, and kills it after it has reported a number of commits that differs by round.
+pub(crate) fn run_and_kill<T>(
+    test: &str,
+    ground: &TemporaryFile,
+    round: u64,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Vec<T> {
+    let mut child = child::command(&[], test, &ground.path())
         .env(ROUND, round.to_string())
         .stdout(Stdio::piped())
         .spawn()
@@ -56,14 +62,15 @@ fn run_and_kill(ground: &TemporaryFile, round: u64) -> Vec<Acknowledged> {
     while output.read_line(&mut line).expect("readable output") > 0 {
         // The last line may be cut off: the acknowledgement was then not seen by anybody.
         if line.ends_with('\n') {
-            lines.extend(Acknowledged::parse(line.trim_end()));
+            lines.extend(parse(line.trim_end()));
         }
         line.clear();
         if lines.len() == wanted {
             child.kill().expect("the child can be killed");
         }
     }
-    child.wait().expect("the child ends");
+    let ended = child.wait().expect("the child ends");
+    assert_eq!(ended.signal(), Some(9), "it did not end by itself: {ended}");
     lines
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use countersign_authority::store::{AgeFilter, Change, MachineFilter, RequestFilter, Write};
-use countersign_authority::{CrlScope, RequestState, Revision, Store};
+use countersign_authority::{CrlScope, RequestState, Revision, Store, TokenFilter, TokenStatus};
 use countersign_pki::{RevocationReason, fingerprint_sha256};
 use countersign_store::suite::Sample;
 use countersign_store::{OpenFault, SqliteStore};
@@ -131,17 +131,18 @@ async fn every_earlier_schema_opens_and_reads() {
         .map(|entry| entry.unwrap().path())
         .collect();
     fixtures.sort();
-    assert!(fixtures.len() >= 4, "{fixtures:?}");
+    assert!(fixtures.len() >= 5, "{fixtures:?}");
     for fixture in fixtures {
         println!("{}", fixture.display());
         let text = fs::read_to_string(&fixture).unwrap();
         let has_evidence = text.contains("INSERT INTO policies");
-        opens_and_reads(&text, has_evidence).await;
+        let has_tokens = text.contains("INSERT INTO tokens");
+        opens_and_reads(&text, has_evidence, has_tokens).await;
     }
 }
 
-/// Whether policies, evidence and an inventory are in it depends on its age.
-async fn opens_and_reads(fixture: &str, has_evidence: bool) {
+/// Whether policies, evidence, an inventory and tokens are in it depends on its age.
+async fn opens_and_reads(fixture: &str, has_evidence: bool, has_tokens: bool) {
     let ground = TemporaryFile::new();
     let connection = Connection::open(ground.path()).unwrap();
     connection.execute_batch(fixture).unwrap();
@@ -229,6 +230,14 @@ async fn opens_and_reads(fixture: &str, has_evidence: bool) {
         Sample::time(0),
     );
     assert_eq!(allowed.await.unwrap(), has_evidence);
+    let tokens = TokenFilter::newest(Sample::time(10), 10);
+    let tokens = store.tokens(tokens).await.unwrap();
+    assert_eq!(tokens.len(), usize::from(has_tokens));
+    for listed in tokens {
+        assert_eq!(listed.status, TokenStatus::Reserved);
+        let uses = store.token_uses(&listed.record.id, 10).await.unwrap();
+        assert_eq!((uses.len(), uses[0].key_fingerprint), (1, key));
+    }
     if has_evidence {
         assert_eq!(machines, [Sample::machine("waiting.example.com")]);
         assert_eq!(windows, [Sample::window("waiting.example.com")]);
