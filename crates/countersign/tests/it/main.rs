@@ -8,6 +8,7 @@
 mod audit;
 mod autosigning;
 mod backup;
+mod bearer;
 mod ca_verbs;
 mod cadir;
 mod cadir_takeover;
