@@ -1,8 +1,9 @@
-//! How often somebody may ask: rates per source and per certname, shared by all doors.
+//! How often somebody may ask: rates per source and per certname, and of wrong enrolment tokens, shared by all doors.
 //!
-//! A request is counted before it is examined, so that one over the limit costs no verification of a signature. Memory is
-//! bounded whoever asks under however many names: when too many are known at once, those that were quiet longest are
-//! forgotten, which lets them ask sooner, never later.
+//! A request is counted before it is examined, so that one over the limit costs no verification of a signature; only a
+//! name over its limit is given up after a look at the token that came with the request. Memory is bounded whoever asks
+//! under however many names: when too many are known at once, those that were quiet longest are forgotten, which lets
+//! them ask sooner, never later.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, Hash, RandomState};
@@ -10,17 +11,29 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
+use countersign_authority::CarriedToken;
 use countersign_pki::UnixTime;
 
 use crate::seats::one_source;
 
-/// How many certificate requests are taken in a minute; 0 stands for any number.
+/// How many certificate requests are taken; 0 stands for any number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestRates {
-    /// From one source: an IPv4 address, or the /64 that any single IPv6 host has for itself.
+    /// In a minute from one source: an IPv4 address, or the /64 that any single IPv6 host has for itself.
     pub per_source: u32,
-    /// Under one certname.
+    /// In a minute under one certname. One with a good enrolment token does not count.
     pub per_certname: u32,
+    /// Wrong enrolment tokens in ten minutes, from one source with one token's id; what is no token, from one source.
+    pub token_failures: u32,
+}
+
+impl RequestRates {
+    /// As they are where nobody says otherwise.
+    pub const STANDARD: Self = Self {
+        per_source: 6000,
+        per_certname: 30,
+        token_failures: 10,
+    };
 }
 
 /// Counts certificate requests against [`RequestRates`]. Cheap to clone; clones count together.
@@ -34,11 +47,12 @@ struct Meters {
     rates: RequestRates,
     sources: Option<Meter>,
     certnames: Option<Meter>,
+    token_failures: Option<Meter>,
 }
 
 /// A request that comes too early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too many certificate requests {scope}, try again in {retry_after} s")]
+#[error("too many {scope}, try again in {retry_after} s")]
 pub(crate) struct TooMany {
     pub(crate) scope: Scope,
     /// Seconds until one is taken again.
@@ -50,13 +64,16 @@ pub(crate) struct TooMany {
 pub(crate) enum Scope {
     Source,
     Certname,
+    Token,
 }
 
 impl std::fmt::Display for Scope {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Source => "from this address",
-            Self::Certname => "for this certname",
+            Self::Source => "certificate requests from this address",
+            Self::Certname => "certificate requests for this certname",
+            // Says nothing about which token it was, or whether there is one.
+            Self::Token => "wrong enrolment tokens from this address",
         })
     }
 }
@@ -95,14 +112,69 @@ impl RequestLimits {
         }
         Ok(())
     }
+
+    /// Gives back what a request took of its name's budget: its token was good, and such requests do not count.
+    pub(crate) fn forgive(&self, certname: &str, now: UnixTime) {
+        if let Some(certnames) = &self.meters.load().certnames {
+            certnames.give_back(certname, now);
+        }
+    }
+
+    /// Whether a token from `source` may be looked up. It counts only when it turns out to be wrong
+    /// ([`RequestLimits::token_failed`]): the same host may ask for the same outcome as often as it likes.
+    pub(crate) fn admit_token(
+        &self,
+        source: IpAddr,
+        carried: &CarriedToken,
+        now: UnixTime,
+    ) -> Result<(), TooMany> {
+        let meters = self.meters.load();
+        let Some((failures, key)) = meters.token_failures.as_ref().zip(token_key(carried)) else {
+            return Ok(());
+        };
+        let left = failures.look(&(one_source(source), key), now);
+        left.map_err(|retry_after| TooMany {
+            scope: Scope::Token,
+            retry_after,
+        })
+    }
+
+    /// Counts a wrong token from `source`.
+    pub(crate) fn token_failed(&self, source: IpAddr, carried: &CarriedToken, now: UnixTime) {
+        let meters = self.meters.load();
+        if let Some((failures, key)) = meters.token_failures.as_ref().zip(token_key(carried)) {
+            // Several at once may have been let through; the last of them finds nothing left to take.
+            let _taken = failures.take(&(one_source(source), key), now);
+        }
+    }
+}
+
+/// Whether a decision by this reason says that a token was wrong. Who has none tries nothing.
+pub(crate) fn is_token_failure(code: &str) -> bool {
+    let is_about_token = code.starts_with("token_") || code == "existing_certificate";
+    is_about_token && code != TOKEN_MISSING
+}
+
+/// The reason of those who have no token.
+pub(crate) const TOKEN_MISSING: &str = "token_missing";
+
+/// What wrong tokens are counted under, beside their source: one host with an old token must not stop its neighbours behind
+/// the same address. `None`: there is no token to be wrong.
+fn token_key(carried: &CarriedToken) -> Option<Option<&str>> {
+    match carried {
+        CarriedToken::None => None,
+        CarriedToken::Id(id) => Some(Some(id.as_str())),
+        CarriedToken::Other => Some(None),
+    }
 }
 
 impl Meters {
     fn new(rates: RequestRates) -> Self {
         Self {
             rates,
-            sources: Meter::new(rates.per_source),
-            certnames: Meter::new(rates.per_certname),
+            sources: Meter::new(rates.per_source, MINUTE),
+            certnames: Meter::new(rates.per_certname, MINUTE),
+            token_failures: Meter::new(rates.token_failures, TEN_MINUTES),
         }
     }
 }
@@ -110,63 +182,94 @@ impl Meters {
 /// A token bucket for everybody who was seen lately.
 #[derive(Debug)]
 struct Meter {
-    /// Per minute; never 0.
+    /// Per period; never 0.
     rate: u64,
+    /// In seconds, and the parts that one request costs: so many flow in each second as requests are allowed each period.
+    period: u64,
     /// Keyed at random: nobody can choose a name that shares another's bucket.
     hasher: RandomState,
     buckets: Mutex<Generations>,
 }
 
 impl Meter {
-    fn new(rate: u32) -> Option<Self> {
+    fn new(rate: u32, period: u64) -> Option<Self> {
         (rate > 0).then(|| Self {
             rate: u64::from(rate),
+            period,
             hasher: RandomState::new(),
             buckets: Mutex::default(),
         })
     }
 
-    /// Takes a token, or says in how many seconds there will be one.
+    /// Takes a request's worth, or says in how many seconds there will be one.
     fn take<K: Hash + ?Sized>(&self, who: &K, now: UnixTime) -> Result<(), u32> {
+        self.change(who, now, |level| {
+            let rest = level.checked_sub(self.period);
+            let taken = rest.map(|_| ()).ok_or_else(|| self.wait(level));
+            (rest.unwrap_or(level), taken)
+        })
+    }
+
+    /// Whether there is a request's worth, or in how many seconds there will be.
+    fn look<K: Hash + ?Sized>(&self, who: &K, now: UnixTime) -> Result<(), u32> {
+        let key = self.hasher.hash_one(who);
+        let buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        match buckets.get(key).map(|bucket| self.level(bucket, now)) {
+            Some(level) if level < self.period => Err(self.wait(level)),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn give_back<K: Hash + ?Sized>(&self, who: &K, now: UnixTime) {
+        self.change(who, now, |level| {
+            let level = level.saturating_add(self.period).min(self.full());
+            (level, ())
+        });
+    }
+
+    fn change<K: Hash + ?Sized, T>(
+        &self,
+        who: &K,
+        now: UnixTime,
+        change: impl FnOnce(u64) -> (u64, T),
+    ) -> T {
         // A digest in place of the name keeps every entry the same small size.
         let key = self.hasher.hash_one(who);
-        let full = self.rate.saturating_mul(TOKEN);
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        let bucket = buckets.remove(key).unwrap_or(Bucket {
-            level: full,
-            at: now,
-        });
-        let level = bucket.level_at(now, self.rate).min(full);
-        let (level, taken) = match level.checked_sub(TOKEN) {
-            Some(rest) => (rest, Ok(())),
-            None => {
-                let wait = TOKEN.saturating_sub(level).div_ceil(self.rate);
-                (level, Err(u32::try_from(wait).unwrap_or(u32::MAX)))
-            }
-        };
-        buckets.insert(key, Bucket { level, at: now }, now);
-        taken
+        let known = buckets.remove(key);
+        let level = known.map_or(self.full(), |bucket| self.level(&bucket, now));
+        let (level, outcome) = change(level);
+        buckets.insert(key, Bucket { level, at: now }, now, self.period);
+        outcome
+    }
+
+    fn full(&self) -> u64 {
+        self.rate.saturating_mul(self.period)
+    }
+
+    /// A clock that was set back adds nothing, and counting goes on from there.
+    fn level(&self, bucket: &Bucket, now: UnixTime) -> u64 {
+        let elapsed = now.0.saturating_sub(bucket.at.0);
+        let elapsed = u64::try_from(elapsed).unwrap_or(0);
+        let flown = elapsed.saturating_mul(self.rate);
+        bucket.level.saturating_add(flown).min(self.full())
+    }
+
+    fn wait(&self, level: u64) -> u32 {
+        let missing = self.period.saturating_sub(level).div_ceil(self.rate);
+        u32::try_from(missing).unwrap_or(u32::MAX)
     }
 }
 
-/// What somebody has left, in sixtieths of a request: so many flow in each second as requests are allowed each minute.
+/// What somebody has left, in parts of a request.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     level: u64,
     at: UnixTime,
 }
 
-impl Bucket {
-    /// A clock that was set back adds nothing, and counting goes on from there.
-    fn level_at(&self, now: UnixTime, rate: u64) -> u64 {
-        let elapsed = now.0.saturating_sub(self.at.0);
-        let elapsed = u64::try_from(elapsed).unwrap_or(0);
-        self.level.saturating_add(elapsed.saturating_mul(rate))
-    }
-}
-
-/// Buckets in two generations. Whoever asks moves to the young one; when that is full, or a minute old, it becomes the
-/// old one and the former old one is forgotten. After a quiet minute a bucket is full and says nothing any more, so
+/// Buckets in two generations. Whoever asks moves to the young one; when that is full, or a period old, it becomes the
+/// old one and the former old one is forgotten. After a quiet period a bucket is full and says nothing any more, so
 /// forgetting by age changes no answer.
 #[derive(Debug)]
 struct Generations {
@@ -186,13 +289,18 @@ impl Default for Generations {
 }
 
 impl Generations {
+    fn get(&self, key: u64) -> Option<&Bucket> {
+        self.young.get(&key).or_else(|| self.old.get(&key))
+    }
+
     fn remove(&mut self, key: u64) -> Option<Bucket> {
         self.young.remove(&key).or_else(|| self.old.remove(&key))
     }
 
-    fn insert(&mut self, key: u64, bucket: Bucket, now: UnixTime) {
+    fn insert(&mut self, key: u64, bucket: Bucket, now: UnixTime, period: u64) {
         let age = now.0.saturating_sub(self.since.0);
-        if age >= MINUTE || self.young.len() >= MAX_GENERATION {
+        let is_over = u64::try_from(age).is_ok_and(|age| age >= period);
+        if is_over || self.young.len() >= MAX_GENERATION {
             std::mem::swap(&mut self.young, &mut self.old);
             self.young.clear();
             self.since = now;
@@ -203,15 +311,17 @@ impl Generations {
     }
 }
 
-/// Seconds, and the parts that one request costs.
-const MINUTE: i64 = 60;
-const TOKEN: u64 = 60;
+/// Seconds.
+const MINUTE: u64 = 60;
+const TEN_MINUTES: u64 = 600;
 /// Buckets in a generation: under 4 MiB for both of a meter. A source at the standard rate needs five minutes to fill
 /// one, and by then every bucket that it might push out is full again.
 const MAX_GENERATION: usize = 32_768;
 
 #[cfg(test)]
 mod tests {
+    use countersign_authority::TokenId;
+
     use super::*;
 
     const START: i64 = 1_767_323_045;
@@ -220,7 +330,20 @@ mod tests {
         RequestLimits::new(RequestRates {
             per_source,
             per_certname,
+            token_failures: 0,
         })
+    }
+
+    fn token_limits(token_failures: u32) -> RequestLimits {
+        RequestLimits::new(RequestRates {
+            per_source: 0,
+            per_certname: 0,
+            token_failures,
+        })
+    }
+
+    fn id(text: &str) -> CarriedToken {
+        CarriedToken::Id(TokenId::parse(text).unwrap())
     }
 
     fn address(text: &str) -> IpAddr {
@@ -365,6 +488,7 @@ mod tests {
         let rates = |per_certname| RequestRates {
             per_source: 0,
             per_certname,
+            token_failures: 0,
         };
         clone.set_rates(rates(1));
         ask().unwrap_err();
@@ -385,9 +509,91 @@ mod tests {
             limits.admit(source, Some(&name), UnixTime(START)).unwrap();
         }
         for minute in 1..=2 {
-            let now = UnixTime(START + minute * MINUTE);
+            let now = UnixTime(START + minute * 60);
             limits.admit(source, Some("web01"), now).unwrap();
         }
         assert_eq!(known(&limits.meters.load().certnames), 1);
+    }
+
+    #[test]
+    fn wrong_tokens_are_counted_by_source_and_id_and_good_ones_are_not() {
+        let limits = token_limits(10);
+        let (here, there) = (address("192.0.2.7"), address("192.0.2.8"));
+        let (one, other) = (id("aaaqeayeaudaocaj"), id("baaqeayeaudaocaj"));
+        let now = UnixTime(START);
+        for _ in 0..1000 {
+            limits.admit_token(here, &one, now).unwrap();
+        }
+        for _ in 0..10 {
+            limits.admit_token(here, &one, now).unwrap();
+            limits.token_failed(here, &one, now);
+        }
+        let told = limits.admit_token(here, &one, now).unwrap_err();
+        assert_eq!((told.scope, told.retry_after), (Scope::Token, 60));
+        for (source, carried) in [
+            (here, &other),
+            (there, &one),
+            (here, &CarriedToken::Other),
+            (here, &CarriedToken::None),
+        ] {
+            limits.admit_token(source, carried, now).unwrap();
+        }
+        // More that were under way change nothing.
+        limits.token_failed(here, &one, now);
+        for (second, passes) in [(59, false), (60, true), (600, true)] {
+            let then = UnixTime(START + second);
+            let answer = limits.admit_token(here, &one, then);
+            assert_eq!(answer.is_ok(), passes, "{second}");
+        }
+        // What is no token is counted together, and what has none is not counted.
+        for _ in 0..20 {
+            limits.token_failed(here, &CarriedToken::Other, now);
+            limits.token_failed(here, &CarriedToken::None, now);
+        }
+        let other = CarriedToken::Other;
+        limits.admit_token(here, &other, now).unwrap_err();
+        limits.admit_token(there, &other, now).unwrap();
+        limits.admit_token(here, &CarriedToken::None, now).unwrap();
+        let unlimited = token_limits(0);
+        for _ in 0..1000 {
+            unlimited.token_failed(here, &one, now);
+            unlimited.admit_token(here, &one, now).unwrap();
+        }
+    }
+
+    #[test]
+    fn memory_for_wrong_tokens_is_bounded() {
+        let limits = token_limits(1);
+        let now = UnixTime(START);
+        let source = address("192.0.2.7");
+        let alphabet: Vec<char> = ('a'..='z').collect();
+        for number in 0..MAX_GENERATION * 3 {
+            let mut rest = number;
+            let digits: String = (0..4)
+                .map(|_| {
+                    let digit = alphabet[rest % 26];
+                    rest /= 26;
+                    digit
+                })
+                .collect();
+            limits.token_failed(source, &id(&format!("{digits}aaaaaaaaaaaa")), now);
+            assert!(known(&limits.meters.load().token_failures) <= 2 * MAX_GENERATION);
+        }
+    }
+
+    #[test]
+    fn what_is_forgiven_was_never_taken() {
+        let limits = limits(0, 2);
+        let now = UnixTime(START);
+        let ask = || limits.admit(address("192.0.2.7"), Some("web01"), now);
+        for _ in 0..100 {
+            ask().unwrap();
+            limits.forgive("web01", now);
+        }
+        // No more than was there comes of it.
+        limits.forgive("web01", now);
+        ask().unwrap();
+        ask().unwrap();
+        ask().unwrap_err();
     }
 }

@@ -3,6 +3,7 @@
 //! The first use that is on record ends a token's power to authorise; from then on it is only a key to the outcome that it
 //! had. What is kept of a token verifies it and does not reveal it.
 
+mod census;
 mod ending;
 mod mac;
 mod mint;

@@ -70,6 +70,7 @@ pub(super) async fn bind_puppet(
     let native = enrol::EnrolDoor::new(authority.clone(), issuer.clone())
         .with_access(place.access.clone())
         .with_administrators(SignerName::parse(signers::PUPPET_ADMIN)?)
+        .with_limits(place.limits.clone())
         .with_policy(place.policies.clone());
     let router = door
         .clone()
@@ -101,6 +102,7 @@ pub(super) async fn bind_kubernetes(
     };
     let native = enrol::EnrolDoor::for_users(authority.clone(), issuer.clone())
         .with_access(place.access.clone())
+        .with_limits(place.limits.clone())
         .with_policy(place.policies.clone());
     let router = door
         .router_within(place.limits.clone())
@@ -199,6 +201,7 @@ pub(crate) fn request_rates(settings: &Settings) -> RequestRates {
     RequestRates {
         per_source: limits.csr_per_minute_per_source,
         per_certname: limits.csr_per_minute_per_certname,
+        token_failures: RequestRates::STANDARD.token_failures,
     }
 }
 

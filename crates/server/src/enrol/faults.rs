@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use countersign_authority::store::StoreFault;
 use countersign_authority::{
     ActFault, Broken, InventoryFault, RequestState, RevokeFault, SignFault, SubmitFault,
-    WindowFault,
+    TokenFault, TokenId, WindowFault, masked_tokens,
 };
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
@@ -15,6 +15,7 @@ use tracing::{error, warn};
 
 use crate::access::Needed;
 use crate::body::BodyFault;
+use crate::limits::TooMany;
 
 /// Why a call was not carried out.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +39,12 @@ pub(super) enum Refusal {
     #[error("{what}")]
     Conflict { what: String },
     #[error("{what}")]
+    AlreadyOrdered { id: TokenId, what: String },
+    #[error("{what}")]
+    Unprocessable { what: String },
+    #[error(transparent)]
+    TooMany(#[from] TooMany),
+    #[error("{what}")]
     Unsignable { what: String },
     #[error("{what}")]
     Unavailable { what: String },
@@ -46,6 +53,13 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
+    /// Members of a body that cannot be, or cannot be together.
+    pub(super) fn unprocessable(what: &str) -> Self {
+        Self::Unprocessable {
+            what: what.to_owned(),
+        }
+    }
+
     fn status(&self) -> StatusCode {
         match self {
             Self::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
@@ -55,7 +69,11 @@ impl Refusal {
             Self::Body(BodyFault::TooLong { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Body(BodyFault::TooSlow) => StatusCode::REQUEST_TIMEOUT,
             Self::Body(BodyFault::BrokenOff) | Self::Invalid { .. } => StatusCode::BAD_REQUEST,
-            Self::Conflict { .. } | Self::Unsignable { .. } => StatusCode::CONFLICT,
+            Self::Conflict { .. } | Self::AlreadyOrdered { .. } | Self::Unsignable { .. } => {
+                StatusCode::CONFLICT
+            }
+            Self::Unprocessable { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Unavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal { .. } => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -69,8 +87,11 @@ impl Refusal {
             Self::MethodNotAllowed => Code::MethodNotAllowed,
             Self::Body(BodyFault::TooLong { .. }) => Code::BodyTooLarge,
             Self::Body(BodyFault::TooSlow) => Code::BodyTooSlow,
-            Self::Body(BodyFault::BrokenOff) | Self::Invalid { .. } => Code::Invalid,
-            Self::Conflict { .. } => Code::Conflict,
+            Self::Body(BodyFault::BrokenOff)
+            | Self::Invalid { .. }
+            | Self::Unprocessable { .. } => Code::Invalid,
+            Self::Conflict { .. } | Self::AlreadyOrdered { .. } => Code::Conflict,
+            Self::TooMany(_) => Code::TooMany,
             Self::Unsignable { .. } => Code::Unsignable,
             Self::Unavailable { .. } => Code::Unavailable,
             Self::Internal { .. } => Code::Internal,
@@ -83,14 +104,22 @@ impl IntoResponse for Refusal {
         let body = ErrorBody {
             error: ErrorMembers {
                 code: self.code(),
-                message: self.to_string(),
+                // It may repeat what somebody sent: a secret taken for a name stays one.
+                message: masked_tokens(&self.to_string()).into_owned(),
+            },
+            id: match &self {
+                Self::AlreadyOrdered { id, .. } => Some(id.clone()),
+                _ => None,
             },
         };
         let mut response = super::json(self.status(), &body);
-        if matches!(self, Self::Unavailable { .. }) {
-            response
-                .headers_mut()
-                .insert(RETRY_AFTER, HeaderValue::from_static("10"));
+        let retry_after = match self {
+            Self::Unavailable { .. } => Some(HeaderValue::from_static("10")),
+            Self::TooMany(TooMany { retry_after, .. }) => Some(HeaderValue::from(retry_after)),
+            _ => None,
+        };
+        if let Some(seconds) = retry_after {
+            response.headers_mut().insert(RETRY_AFTER, seconds);
         }
         response
     }
@@ -102,6 +131,9 @@ impl IntoResponse for Refusal {
 pub(super) struct ErrorBody {
     /// What is wrong.
     error: ErrorMembers,
+    /// The token that the same order led to before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<TokenId>,
 }
 
 /// What is wrong.
@@ -126,6 +158,7 @@ enum Code {
     BodyTooSlow,
     Invalid,
     Conflict,
+    TooMany,
     Unsignable,
     Unavailable,
     Internal,
@@ -141,12 +174,14 @@ pub(super) enum Refused {
     BodyTooSlow,
     Conflict,
     BodyTooLarge,
+    Unprocessable,
+    TooMany,
     Internal,
     Unavailable,
 }
 
 impl Refused {
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Invalid,
         Self::Unauthenticated,
         Self::Forbidden,
@@ -154,6 +189,8 @@ impl Refused {
         Self::BodyTooSlow,
         Self::Conflict,
         Self::BodyTooLarge,
+        Self::Unprocessable,
+        Self::TooMany,
         Self::Internal,
         Self::Unavailable,
     ];
@@ -178,6 +215,8 @@ impl Refused {
             Self::BodyTooSlow => "BodyTooSlow",
             Self::Conflict => "Conflict",
             Self::BodyTooLarge => "BodyTooLarge",
+            Self::Unprocessable => "Unprocessable",
+            Self::TooMany => "TooMany",
             Self::Internal => "Internal",
             Self::Unavailable => "Unavailable",
         }
@@ -192,6 +231,8 @@ impl Refused {
             Self::BodyTooSlow => 408,
             Self::Conflict => 409,
             Self::BodyTooLarge => 413,
+            Self::Unprocessable => 422,
+            Self::TooMany => 429,
             Self::Internal => 500,
             Self::Unavailable => 503,
         }
@@ -207,12 +248,18 @@ impl Refused {
             Self::NotFound => "not_found: what the call is about is not there.",
             Self::BodyTooSlow => "body_too_slow: the body did not arrive within 30 seconds.",
             Self::Conflict => {
-                "conflict: the request is decided already or changes at this moment, or what is new is there already. \
+                "conflict: the request is decided already or changes at this moment, what is new is there already, or \
+                 enrolment tokens are not in use or too many; id is there where an order was carried out before. \
                  unsignable: the signer of the request cannot sign it."
             }
             Self::BodyTooLarge => {
-                "body_too_large: the body has more than 16384 bytes, at /machine-imports more than 262144."
+                "body_too_large: the body has more than 16384 bytes, at /machine-imports more than 262144, at /check more \
+                 than 65536."
             }
+            Self::Unprocessable => {
+                "invalid: the body is JSON, and a member of it is unknown or cannot be; the message names it."
+            }
+            Self::TooMany => "too_many: too many wrong tokens; Retry-After says when to try again.",
             Self::Internal => "internal: the authority failed; its log says how.",
             Self::Unavailable => "unavailable: nothing was done; worth another try.",
         }
@@ -330,6 +377,32 @@ impl From<InventoryFault> for Refusal {
             InventoryFault::Exists { .. } => Self::Conflict { what },
             InventoryFault::NotFound { .. } => Self::NotFound { what },
             InventoryFault::Broken(fault) => fault.into(),
+        }
+    }
+}
+
+impl From<TokenFault> for Refusal {
+    fn from(fault: TokenFault) -> Self {
+        let what = fault.to_string();
+        match fault {
+            TokenFault::Name { .. } => Self::Unprocessable {
+                what: format!("certname: {what}"),
+            },
+            TokenFault::Field { .. } => Self::Unprocessable { what },
+            TokenFault::Disabled | TokenFault::TooMany { .. } | TokenFault::NotReserved { .. } => {
+                Self::Conflict { what }
+            }
+            TokenFault::AlreadyOrdered { id } => Self::AlreadyOrdered { id, what },
+            TokenFault::NotFound { .. } => Self::NotFound { what },
+            TokenFault::Broken(fault) => fault.into(),
+        }
+    }
+}
+
+impl From<serde_json::Error> for Refusal {
+    fn from(fault: serde_json::Error) -> Self {
+        Self::Invalid {
+            what: format!("the body: {fault}"),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use countersign_authority::{LedgerEntry, RequestRecord, RequestState, Revoked, Signer};
 use countersign_pki::{AltName, CheckedCsr, CsrFault, UnixTime, pem, sha256_colon};
-use countersign_policy::{Explanation, Requester};
+use countersign_policy::{Explanation, Requester, TokenFacts};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -55,6 +55,8 @@ pub(super) struct RequestItem {
     key_fingerprint: String,
     /// Why the signer could not sign it. Undecided requests are judged by the signer as it is now.
     unsignable: Option<String>,
+    /// The enrolment token that came with it, by its public part.
+    token_id: Option<String>,
     /// Why it was decided as it was, or waits.
     explanation: Explanation,
     /// What it led to.
@@ -77,6 +79,7 @@ impl RequestItem {
         };
         Ok(Self {
             unsignable: unsignable(&record, &csr, signer),
+            token_id: token_id(&record),
             id: record.id.to_string(),
             door: record.door.to_string(),
             name: record.key,
@@ -119,6 +122,13 @@ impl RequestItem {
         self.csr = Some(pem::encode("CERTIFICATE REQUEST", der));
         self
     }
+}
+
+/// The public part of the token that a request was approved by, or that came with it.
+pub(super) fn token_id(record: &RequestRecord) -> Option<String> {
+    let used = record.explanation.token.as_ref().map(|used| &*used.id);
+    let carried = || record.evidence.token.as_ref().and_then(TokenFacts::id);
+    used.or_else(carried).map(str::to_owned)
 }
 
 /// Undecided requests are judged by the signer as it is now; what was decided keeps the reason on record.

@@ -1,4 +1,5 @@
-//! The native interface: every door's requests, every issuer's certificates, the inventory and build windows, as JSON.
+//! The native interface: every door's requests, every issuer's certificates, the inventory, build windows and enrolment
+//! tokens, as JSON.
 //!
 //! It is served beside the Puppet door, whose administrators it knows, and beside the Kubernetes door, whose users it
 //! knows; which role each call needs stands in the table of calls. Lists are `{"items": [...], "cursor": "..."}`, times
@@ -10,6 +11,7 @@ mod administrators;
 mod admission;
 mod audit;
 mod certificates;
+mod check;
 mod cursor;
 mod decisions;
 mod faults;
@@ -23,9 +25,9 @@ mod policy;
 mod rejections;
 mod requests;
 mod route;
+mod tokens;
 mod windows;
 
-use std::fmt::Display;
 use std::sync::Arc;
 
 use axum::Router;
@@ -36,11 +38,14 @@ use countersign_policy::SignerName;
 use http::{HeaderValue, Method, StatusCode, header};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::error::Category;
+use serde_json::{Map, Value};
 use tracing::error;
 
 use crate::access::Names::{InPath, Within};
 use crate::access::Needs::{Admin, Mint, MintOrRead, Read, Sign};
 use crate::access::{Access, Needs};
+use crate::limits::RequestLimits;
 
 use admission::{Administrator, Granted};
 pub use audit::{AuditItem, Checkpoint, CheckpointFault, SealItem};
@@ -66,6 +71,8 @@ struct Shared {
     administrators: Option<SignerName>,
     /// Which rules are in force.
     policy: PolicyState,
+    /// How often wrong tokens are looked at.
+    limits: Option<RequestLimits>,
 }
 
 /// What a client certificate says about its holder.
@@ -89,6 +96,7 @@ impl EnrolDoor {
                 access: Access::default(),
                 administrators: None,
                 policy: PolicyState::default(),
+                limits: None,
             }),
         }
     }
@@ -123,6 +131,12 @@ impl EnrolDoor {
     #[must_use]
     pub fn with_policy(self, policy: PolicyState) -> Self {
         self.changed(|shared| shared.policy = policy)
+    }
+
+    /// The same, where wrong tokens count as they do at the doors.
+    #[must_use]
+    pub fn with_limits(self, limits: RequestLimits) -> Self {
+        self.changed(|shared| shared.limits = Some(limits))
     }
 
     fn policy(&self) -> &PolicyState {
@@ -218,6 +232,16 @@ fn routes() -> Vec<Route> {
             .get(MintOrRead, windows::show, &windows::SHOW)
             .put(Mint(InPath), windows::put, &windows::PUT)
             .delete(Mint(InPath), windows::delete, &windows::DELETE),
+        Route::at("/tokens")
+            .get(MintOrRead, tokens::list, &tokens::LIST)
+            .post(Mint(Within), tokens::create, &tokens::CREATE),
+        Route::at("/tokens/{id}")
+            .get(MintOrRead, tokens::show, &tokens::SHOW)
+            .delete(Mint(Within), tokens::revoke, &tokens::REVOKE),
+        Route::at("/tokens/{id}/release").post(Mint(Within), tokens::release, &tokens::RELEASE),
+        Route::at("/check")
+            .post(Admin, check::check, &check::CHECK)
+            .with_bodies_up_to(check::MAX_BODY),
         Route::at("/audit").get(Read, audit::list, &audit::LIST),
         Route::at("/audit/seals").get(Read, audit::seals, &audit::SEALS),
         Route::at("/audit/checkpoint").get(Read, audit::checkpoint, &audit::CHECKPOINT),
@@ -261,14 +285,38 @@ fn optional_body<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Refusa
 
 /// The members of a body. Unknown members are refused: a misspelt wish must not be ignored.
 fn required_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
-    let invalid = |what: &dyn Display| Refusal::Invalid {
-        what: format!("the body: {what}"),
-    };
+    Ok(members(body)??)
+}
+
+/// The same, where JSON with a member that cannot be is told apart from what is no JSON. All members may be left out.
+fn ordered_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+    members(body)?.map_err(|error| match error.classify() {
+        Category::Data => {
+            let member = wrong_member::<T>(body).unwrap_or_else(|| "the body".to_owned());
+            Refusal::unprocessable(&format!("{member}: {error}"))
+        }
+        Category::Io | Category::Syntax | Category::Eof => error.into(),
+    })
+}
+
+/// The first member that cannot be, by itself.
+fn wrong_member<T: DeserializeOwned>(body: &[u8]) -> Option<String> {
+    let members: Map<String, Value> = serde_json::from_slice(body).ok()?;
+    let mut alone = members
+        .into_iter()
+        .map(|(name, value)| Map::from_iter([(name, value)]));
+    let wrong = alone.find(|member| T::deserialize(member).is_err())?;
+    wrong.into_iter().next().map(|(name, _)| name)
+}
+
+fn members<T: DeserializeOwned>(body: &[u8]) -> Result<serde_json::Result<T>, Refusal> {
     // Without this, a list would be taken for the members in their order.
     if body.trim_ascii_start().starts_with(b"[") {
-        return Err(invalid(&"it must be an object, with its members by name"));
+        return Err(Refusal::Invalid {
+            what: "the body: it must be an object, with its members by name".to_owned(),
+        });
     }
-    serde_json::from_slice(body).map_err(|error| invalid(&error))
+    Ok(serde_json::from_slice(body))
 }
 
 const BASE: &str = "/enrol/v1";

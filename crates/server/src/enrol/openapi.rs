@@ -57,7 +57,7 @@ fn assemble() -> Value {
         "info": {
             "title": "Countersign native API",
             "version": "1.0.0",
-            "summary": "Every door's requests, every issuer's certificates, the inventory, the policy and the audit log.",
+            "summary": "Every door's requests, every issuer's certificates, the inventory, enrolment tokens, the policy and the audit log.",
             "description": ABOUT,
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },
@@ -84,7 +84,7 @@ fn responses(schemas: &mut Schemas) -> Value {
     let mut all = Map::new();
     for refused in Refused::ALL {
         let headers = match refused {
-            Refused::Unavailable => json!({
+            Refused::Unavailable | Refused::TooMany => json!({
                 "Retry-After": { "description": "Seconds.", "schema": { "type": "integer" } },
             }),
             _ => json!({}),

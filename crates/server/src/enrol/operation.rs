@@ -24,7 +24,8 @@ pub(super) struct Operation {
     about: &'static str,
     path: Option<Describe>,
     query: Option<Describe>,
-    body: Option<(Describe, BodyPresence)>,
+    headers: Option<Describe>,
+    body: Option<Body>,
     answer: (u16, &'static str, Option<Describe>),
     /// Another status for the same answer.
     otherwise: Option<(u16, &'static str)>,
@@ -42,14 +43,18 @@ pub(super) enum Tag {
     Certificates,
     Policy,
     Inventory,
+    Tokens,
     Audit,
     Description,
 }
 
+/// What a call takes as its body.
 #[derive(Clone, Copy)]
-enum BodyPresence {
-    Required,
-    Optional,
+enum Body {
+    Json(Describe),
+    OptionalJson(Describe),
+    /// Text that is no JSON, in words.
+    Pem(&'static str),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -68,6 +73,7 @@ impl Operation {
             about: "",
             path: None,
             query: None,
+            headers: None,
             body: None,
             answer: (204, "Done.", None),
             otherwise: None,
@@ -94,15 +100,27 @@ impl Operation {
         self
     }
 
+    /// The headers that mean something to it are the members of `T`.
+    pub(super) const fn headers<T: JsonSchema>(mut self) -> Self {
+        self.headers = Some(Schemas::taken::<T>);
+        self
+    }
+
     /// The body is a `T`.
     pub(super) const fn body<T: JsonSchema>(mut self) -> Self {
-        self.body = Some((Schemas::taken_by_reference::<T>, BodyPresence::Required));
+        self.body = Some(Body::Json(Schemas::taken_by_reference::<T>));
+        self
+    }
+
+    /// The body is PEM.
+    pub(super) const fn pem_body(mut self, what: &'static str) -> Self {
+        self.body = Some(Body::Pem(what));
         self
     }
 
     /// The body is a `T`, or empty.
     pub(super) const fn optional_body<T: JsonSchema>(mut self) -> Self {
-        self.body = Some((Schemas::taken_by_reference::<T>, BodyPresence::Optional));
+        self.body = Some(Body::OptionalJson(Schemas::taken_by_reference::<T>));
         self
     }
 
@@ -143,9 +161,18 @@ impl Operation {
             summary: self.summary,
             description: self.about,
             parameters: self.parameters(schemas),
-            request_body: self.body.map(|(describe, presence)| BodyObject {
-                required: matches!(presence, BodyPresence::Required),
-                content: content(describe(schemas)),
+            request_body: self.body.map(|body| BodyObject {
+                required: !matches!(body, Body::OptionalJson(_)),
+                content: match body {
+                    Body::Json(describe) | Body::OptionalJson(describe) => {
+                        content(describe(schemas))
+                    }
+                    Body::Pem(what) => json!({
+                        "text/plain": {
+                            "schema": { "type": "string", "description": what },
+                        },
+                    }),
+                },
             }),
             responses: self.responses(schemas),
             security: (self.caller == Caller::Anybody).then_some([]),
@@ -153,7 +180,11 @@ impl Operation {
     }
 
     fn parameters(&self, schemas: &mut Schemas) -> Vec<ParameterObject> {
-        let places = [(Place::Path, self.path), (Place::Query, self.query)];
+        let places = [
+            (Place::Path, self.path),
+            (Place::Query, self.query),
+            (Place::Header, self.headers),
+        ];
         let mut all = Vec::new();
         for (place, describe) in places {
             let Some(describe) = describe else { continue };
@@ -227,6 +258,7 @@ struct ParameterObject {
 enum Place {
     Path,
     Query,
+    Header,
 }
 
 /// How a list is written: with commas.
@@ -277,11 +309,12 @@ enum ResponseObject {
 }
 
 impl Tag {
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::Requests,
         Self::Certificates,
         Self::Policy,
         Self::Inventory,
+        Self::Tokens,
         Self::Audit,
         Self::Description,
     ];
@@ -292,6 +325,7 @@ impl Tag {
             Self::Certificates => "certificates",
             Self::Policy => "policy",
             Self::Inventory => "inventory",
+            Self::Tokens => "tokens",
             Self::Audit => "audit",
             Self::Description => "description",
         }
@@ -303,6 +337,7 @@ impl Tag {
             Self::Certificates => "The ledger.",
             Self::Policy => "The rules in force, and what they decided on which evidence.",
             Self::Inventory => "Machines that are expected to enrol, and build windows.",
+            Self::Tokens => "One-time passwords by which machines enrol.",
             Self::Audit => "What happened, and the seals that vouch for it.",
             Self::Description => "This document.",
         }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cursor::{DEFAULT_LIMIT, MAX_LIMIT, Page, Paging};
 use super::faults::Refusal;
+use super::item::token_id;
 use super::operation::{Operation, Tag};
 use super::parameters::Query;
 use super::requests::since;
@@ -51,7 +52,8 @@ pub(super) struct RejectionItem {
     door: String,
     /// Its name at that door.
     certname: String,
-    /// `denied`, or `undecided` where evidence could not be had.
+    /// `denied`, `undecided` where evidence could not be had, or `pending` where it waits because of its token, or because
+    /// it has none.
     state: RequestState,
     /// Why, in one word; `person` where a person turned it away.
     reason: String,
@@ -71,11 +73,14 @@ pub(super) struct RejectionItem {
     spki_sha256: String,
     /// SHA-256 of the DER of the message in lower-case hexadecimal digits.
     csr_sha256: String,
+    /// The enrolment token that came with it, by its public part; null where none did, or something that is no token.
+    token_id: Option<String>,
 }
 
 impl RejectionItem {
     fn of(rejection: Rejection) -> Self {
         let request = rejection.request;
+        let token_id = token_id(&request);
         let explanation = request.explanation;
         let last = explanation.steps.last();
         let (rule, policy) = match (&explanation.by, last) {
@@ -100,6 +105,7 @@ impl RejectionItem {
             requester: request.requester,
             spki_sha256: request.key_fingerprint.to_hex(),
             csr_sha256: fingerprint_sha256(&request.csr_der).to_hex(),
+            token_id,
         }
     }
 }
@@ -107,7 +113,7 @@ impl RejectionItem {
 pub(super) const LIST: Operation =
     Operation::new("listRejections", Tag::Requests, "List what was turned away")
         .about(
-            "Requests that were denied or could not be decided, newest first. What rules turned away at the Puppet door is \
+            "Requests that were denied, could not be decided or wait because of their token, newest first. What rules turned away at the Puppet door is \
              kept in bounded number.",
         )
         .query::<Listing>()

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use countersign_authority::{
     CommitOutcome, DecisionOutcome, Door, Ended, ExecutionOutcome, IssuerId, RequestState,
-    Telemetry, WebhookOutcome,
+    Telemetry, TokenEvent, WebhookOutcome,
 };
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -27,6 +27,7 @@ pub struct EngineMetrics {
     commits: Commits,
     executions: Executions,
     webhooks: Webhooks,
+    tokens: Tokens,
     collected: Family<CollectedLabels, Counter>,
     seals: Counter,
     sealed_entries: Counter,
@@ -87,6 +88,47 @@ impl Webhooks {
 }
 
 #[derive(Debug)]
+struct Tokens {
+    events: BTreeMap<&'static str, Counter>,
+    rejections: BTreeMap<&'static str, Counter>,
+    /// Whatever is none of the reasons that are known here.
+    rejected_otherwise: Counter,
+}
+
+impl Tokens {
+    fn new(registry: &mut Registry) -> Self {
+        let events = registered(
+            registry,
+            "countersign_token_events",
+            "What happened to enrolment tokens, but for rejections",
+            Family::<StaticLabel, Counter>::default(),
+        );
+        let rejections = registered(
+            registry,
+            "countersign_token_rejections",
+            "Requests that their enrolment token spoke against, by reason",
+            Family::<StaticLabel, Counter>::default(),
+        );
+        let words = [
+            TokenEvent::Minted,
+            TokenEvent::Consumed,
+            TokenEvent::Retried,
+            TokenEvent::Locked,
+            TokenEvent::Revoked,
+            TokenEvent::Released,
+        ]
+        .map(TokenEvent::word);
+        let event = |word| (word, events.get_or_create_owned(&[("event", word)]));
+        let reason = |word| rejections.get_or_create_owned(&[("reason", word)]);
+        Self {
+            events: words.map(event).into(),
+            rejections: TOKEN_REASONS.map(|word| (word, reason(word))).into(),
+            rejected_otherwise: reason("other"),
+        }
+    }
+}
+
+#[derive(Debug)]
 struct Executions {
     approved: Counter,
     declined: Counter,
@@ -108,6 +150,7 @@ impl EngineMetrics {
             commits: Commits::new(registry),
             executions: Executions::new(registry),
             webhooks: Webhooks::new(registry),
+            tokens: Tokens::new(registry),
             collected: collected(registry),
             seals: registered(
                 registry,
@@ -161,6 +204,15 @@ impl Telemetry for EngineMetrics {
             count.inc();
         }
         self.webhooks.duration.observe_duration(took);
+    }
+
+    fn token(&self, event: TokenEvent, reason: &str) {
+        if event == TokenEvent::Rejected {
+            let known = self.tokens.rejections.get(reason);
+            known.unwrap_or(&self.tokens.rejected_otherwise).inc();
+        } else if let Some(count) = self.tokens.events.get(event.word()) {
+            count.inc();
+        }
     }
 
     fn collected(&self, door: &Door, state: RequestState, count: u64) {
@@ -310,3 +362,21 @@ impl Executions {
         }
     }
 }
+
+/// What can be wrong with a token.
+const TOKEN_REASONS: [&str; 14] = [
+    "existing_certificate",
+    "token_ambiguous",
+    "token_certname_mismatch",
+    "token_exhausted",
+    "token_expired",
+    "token_extension_not_allowed",
+    "token_key_mismatch",
+    "token_locked",
+    "token_malformed",
+    "token_not_yet_valid",
+    "token_revoked",
+    "token_san_not_allowed",
+    "token_source_not_allowed",
+    "token_unknown",
+];

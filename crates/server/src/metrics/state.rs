@@ -24,6 +24,7 @@ use super::{Gauges, NamedLabel, registered};
 pub struct StateMetrics {
     pending: Gauges<NamedLabel>,
     expiring: Gauges<NamedLabel>,
+    active_tokens: Gauge,
     crl: CrlMetrics,
     process: ProcessMetrics,
     /// When the store was last asked; whoever holds it is asking.
@@ -66,6 +67,12 @@ impl StateMetrics {
                 "countersign_certificates_expiring",
                 "Certificates in force that end within 30 days, at most a minute ago",
             ),
+            active_tokens: registered(
+                registry,
+                "countersign_tokens_active",
+                "Enrolment tokens that can be used, at most a minute ago",
+                Gauge::default(),
+            ),
             crl: CrlMetrics::new(registry),
             process: ProcessMetrics::new(registry, started),
             asked: tokio::sync::Mutex::new(None),
@@ -87,9 +94,12 @@ impl StateMetrics {
         if asked.is_some_and(|at| at.elapsed() < TALLY_AGE) {
             return;
         }
-        match timeout(PATIENCE, authority.tally(SOON)).await {
-            Ok(Ok(tally)) => {
+        let figures = async { tokio::try_join!(authority.tally(SOON), authority.active_tokens()) };
+        match timeout(PATIENCE, figures).await {
+            Ok(Ok((tally, active_tokens))) => {
                 self.show(authority, &tally);
+                let active_tokens = i64::try_from(active_tokens).unwrap_or(i64::MAX);
+                self.active_tokens.set(active_tokens);
                 *asked = Some(Instant::now());
             }
             Ok(Err(error)) => warn!(%error, "the store's figures cannot be had"),

@@ -175,6 +175,7 @@ pub(crate) enum Route {
     EnrolDecisions,
     EnrolMachines,
     EnrolWindows,
+    EnrolTokens,
     EnrolAudit,
     EnrolOther,
     SigningRequests,
@@ -222,6 +223,7 @@ impl Route {
             Some("decisions") => Self::EnrolDecisions,
             Some("machines" | "machine-imports") => Self::EnrolMachines,
             Some("windows") => Self::EnrolWindows,
+            Some("tokens" | "check") => Self::EnrolTokens,
             Some("audit") => Self::EnrolAudit,
             Some(_) | None => Self::EnrolOther,
         }
@@ -278,6 +280,7 @@ impl Route {
             | Self::EnrolDecisions
             | Self::EnrolMachines
             | Self::EnrolWindows
+            | Self::EnrolTokens
             | Self::EnrolAudit
             | Self::EnrolOther => Door::Enrol,
             Self::SigningRequests | Self::Discovery | Self::Health | Self::KubernetesOther => {
@@ -310,6 +313,7 @@ impl Route {
             Self::EnrolDecisions => "decisions",
             Self::EnrolMachines => "machines",
             Self::EnrolWindows => "windows",
+            Self::EnrolTokens => "tokens",
             Self::EnrolAudit => "audit",
             Self::SigningRequests => "certificatesigningrequests",
             Self::Discovery => "discovery",

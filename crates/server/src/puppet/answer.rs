@@ -2,12 +2,14 @@
 
 use axum::body::Body;
 use axum::response::Response;
+use countersign_authority::masked_tokens;
 use countersign_pki::terminal_safe;
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Method, StatusCode};
 
 use crate::access::Needed;
 use crate::body::BodyFault;
+use crate::limits::TooMany;
 
 /// PEM, and nothing at all.
 pub(super) const PLAIN: &str = "text/plain";
@@ -45,15 +47,20 @@ pub(super) fn no_content() -> Response {
 }
 
 pub(super) fn not_found(sentence: String) -> Response {
-    with(StatusCode::NOT_FOUND, PLAIN, sentence)
+    with(StatusCode::NOT_FOUND, PLAIN, masked(sentence))
 }
 
 pub(super) fn bad_request(sentence: String) -> Response {
-    with(StatusCode::BAD_REQUEST, SENTENCE, sentence)
+    with(StatusCode::BAD_REQUEST, SENTENCE, masked(sentence))
 }
 
 pub(super) fn conflict(sentence: String) -> Response {
-    with(StatusCode::CONFLICT, STATUS_SENTENCE, sentence)
+    with(StatusCode::CONFLICT, STATUS_SENTENCE, masked(sentence))
+}
+
+/// A sentence that may repeat what somebody sent: a secret taken for a name stays one.
+pub(super) fn masked(sentence: String) -> String {
+    masked_tokens(&sentence).into_owned()
 }
 
 /// A path that the rules admit and nothing serves.
@@ -77,7 +84,17 @@ pub(super) fn forbidden(path: &str, method: &Method, needed: Option<&Needed>) ->
         let needed = needed.strip_prefix('t').unwrap_or(&needed);
         sentence.push_str(&format!(" T{needed}."));
     }
-    with(StatusCode::FORBIDDEN, SENTENCE, sentence)
+    with(StatusCode::FORBIDDEN, SENTENCE, masked(sentence))
+}
+
+/// Agents wait as long as `Retry-After` says and try again.
+pub(super) fn too_many(fault: TooMany) -> Response {
+    let TooMany { scope, retry_after } = fault;
+    let sentence = format!("Too many {scope}. Try again in {retry_after} seconds.");
+    let mut response = with(StatusCode::TOO_MANY_REQUESTS, SENTENCE, sentence);
+    let seconds = HeaderValue::from(retry_after);
+    response.headers_mut().insert(RETRY_AFTER, seconds);
+    response
 }
 
 pub(super) fn method_not_allowed(allowed: &'static str) -> Response {

@@ -2,12 +2,11 @@
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Request, State};
-use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use countersign_authority::store::{Past, StoreFault};
 use countersign_authority::{
-    ActFault, Duplicate, OnWaiting, RequestRecord, RequestState, Submission, SubmitFault, Submitted,
+    ActFault, CarriedToken, Duplicate, OnWaiting, RequestRecord, RequestState, Submission,
+    SubmitFault, Submitted,
 };
 use countersign_pki::oid::{self, Oid};
 use countersign_pki::{Attribute, CheckedCsr, CsrLimits, pem, terminal_safe};
@@ -17,36 +16,103 @@ use http::{HeaderValue, Method, StatusCode};
 use tracing::{debug, info};
 
 use super::certname::{Certname, CertnameFault};
-use super::path::{self, Route};
-use super::{Caller, PuppetDoor, answer, faults};
-use crate::body;
-use crate::limits::{RequestLimits, TooMany};
+use super::path::Route;
+use super::{Call, Caller, PuppetDoor, Rate, answer, faults};
+use crate::limits::{RequestLimits, Scope, TOKEN_MISSING, TooMany, is_token_failure};
 use crate::peer::Peer;
 
 impl PuppetDoor {
     /// The door as a service that takes certificate requests within limits. Those over them are answered without a
-    /// look at what they contain.
+    /// look at what they contain, but for a good token where it is the name that was asked for too often.
     pub fn router_within(self, limits: RequestLimits) -> Router {
-        let counted = from_fn_with_state((self.clone(), limits), count);
-        super::router(self).layer(counted)
+        super::router(Self {
+            limits: Some(limits),
+            ..self
+        })
     }
 
     /// Counts a certificate request of anybody but an administrator.
-    fn admit_rate(&self, limits: &RequestLimits, request: &Request) -> Result<(), TooMany> {
-        let Some(peer) = request.extensions().get::<Peer>() else {
-            return Ok(());
+    pub(super) fn admit_rate(
+        &self,
+        caller: &Caller<'_>,
+        peer: &Peer,
+        route: Route<'_>,
+        method: &Method,
+    ) -> Result<Rate, TooMany> {
+        let (Some(limits), Route::CertificateRequest(name)) = (&self.limits, route) else {
+            return Ok(Rate::Within);
         };
-        let Ok(path) = path::normalize(request.uri().path()) else {
-            return Ok(());
-        };
-        let Some(Route::CertificateRequest(name)) = path::route(&path) else {
-            return Ok(());
-        };
-        let caller = Caller::of(peer, self.authority(), self.issuer());
-        if caller.grant(&self.access).is_admin() {
-            return Ok(());
+        if *method != Method::PUT || caller.grant(&self.access).is_admin() {
+            return Ok(Rate::Within);
         }
-        limits.admit(peer.address.ip(), Some(name), self.authority().now())
+        match limits.admit(peer.address.ip(), Some(name), self.authority().now()) {
+            Ok(()) => Ok(Rate::Within),
+            Err(fault) if fault.scope == Scope::Certname && self.authority().tokens_enabled() => {
+                Ok(Rate::NameSpent(fault))
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Whether the limits let a request's token be looked up, and the request through.
+    async fn admit_token(
+        &self,
+        csr: &CheckedCsr,
+        carried: &CarriedToken,
+        name: &str,
+        call: &Call<'_>,
+    ) -> Result<(), Response> {
+        let too_many = |fault: TooMany| {
+            debug!(%fault, "not taken");
+            answer::too_many(fault)
+        };
+        if let Some(limits) = &self.limits {
+            let (source, now) = (call.peer.address.ip(), self.authority().now());
+            limits.admit_token(source, carried, now).map_err(too_many)?;
+        }
+        let Rate::NameSpent(fault) = call.rate else {
+            return Ok(());
+        };
+        let is_good = match carried {
+            CarriedToken::Id(_) => self.authority().has_good_token(csr, name).await,
+            CarriedToken::None | CarriedToken::Other => Ok(false),
+        };
+        match is_good {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                self.count_token_failure(carried, call.peer);
+                Err(too_many(fault))
+            }
+            Err(fault) => Err(faults::store(&fault)),
+        }
+    }
+
+    fn count_token_failure(&self, carried: &CarriedToken, peer: &Peer) {
+        if let Some(limits) = &self.limits {
+            limits.token_failed(peer.address.ip(), carried, self.authority().now());
+        }
+    }
+
+    /// Counts a request by what became of it: wrong tokens count as such, and good ones do not count against their name.
+    fn settle_rate(
+        &self,
+        submitted: &Submitted,
+        carried: &CarriedToken,
+        name: &str,
+        call: &Call<'_>,
+    ) {
+        let is_failure = is_token_failure(&submitted.code);
+        match (submitted.state, carried, &self.limits) {
+            (RequestState::Denied | RequestState::Pending, _, _) if is_failure => {
+                self.count_token_failure(carried, call.peer);
+            }
+            (RequestState::Issued, CarriedToken::Id(_), Some(limits))
+                if call.rate == Rate::Within && !call.caller.grant(&self.access).is_admin() =>
+            {
+                limits.forgive(name, self.authority().now());
+            }
+            _ => {}
+        }
     }
 
     /// The waiting request of a name.
@@ -83,16 +149,16 @@ impl PuppetDoor {
 
     /// Takes a request. The order of the checks can be observed and is Puppet Server's: the message itself, then
     /// whether its common name is taken, then whether it is the name in the path, then the form of the name.
-    pub(super) async fn put_request(
-        &self,
-        name: &str,
-        requester: Requester,
-        text: &[u8],
-    ) -> Response {
-        let csr = match CheckedCsr::from_pem(text, &self.csr_limits()) {
-            Ok(csr) => csr,
-            Err(fault) => return faults::unreadable(&fault),
+    pub(super) async fn put_request(&self, name: &str, call: &Call<'_>, text: &[u8]) -> Response {
+        let csr = match (CheckedCsr::from_pem(text, &self.csr_limits()), call.rate) {
+            (Ok(csr), _) => csr,
+            (Err(_), Rate::NameSpent(fault)) => return answer::too_many(fault),
+            (Err(fault), Rate::Within) => return faults::unreadable(&fault),
         };
+        let carried = self.authority().carried_token(&csr);
+        if let Err(refusal) = self.admit_token(&csr, &carried, name, call).await {
+            return refusal;
+        }
         let certname = Certname::parse(name);
         if certname == Err(CertnameFault::TokenShaped) {
             return answer::bad_request(CertnameFault::TokenShaped.to_string());
@@ -114,14 +180,17 @@ impl PuppetDoor {
             key: certname.into_string(),
             csr,
             signer: self.shared.signer.clone(),
-            requester,
+            requester: call.requester(),
             wishes,
             retained: false,
             attachment: Vec::new(),
             decision: None,
         };
         match self.authority().submit(submission).await {
-            Ok(submitted) => taken(name, &submitted),
+            Ok(submitted) => {
+                self.settle_rate(&submitted, &carried, name, call);
+                taken(name, &submitted)
+            }
             Err(SubmitFault::Duplicate { key, duplicate }) => already_has(&key, duplicate),
             Err(SubmitFault::Denied { id, .. }) => faults::denied(id),
             Err(SubmitFault::TooManyWaiting { limit, .. }) => too_many_waiting(limit),
@@ -195,36 +264,6 @@ impl PuppetDoor {
     }
 }
 
-async fn count(
-    State((door, limits)): State<(PuppetDoor, RequestLimits)>,
-    request: Request,
-    next: Next,
-) -> Response {
-    if request.method() == Method::PUT
-        && let Err(fault) = door.admit_rate(&limits, &request)
-    {
-        // Whoever floods the door must not flood the log as well.
-        debug!(%fault, "not taken");
-        // A connection that is closed on unread octets is reset, and its client may lose the answer.
-        let _unused = body::read(request.into_body(), door.max_request).await;
-        return too_many(fault);
-    }
-    next.run(request).await
-}
-
-/// Agents wait as long as `Retry-After` says and try again.
-fn too_many(fault: TooMany) -> Response {
-    let TooMany { scope, retry_after } = fault;
-    let sentence =
-        format!("Too many certificate requests {scope}. Try again in {retry_after} seconds.");
-    let mut response = answer::with(StatusCode::TOO_MANY_REQUESTS, answer::SENTENCE, sentence);
-    let headers = response.headers_mut();
-    headers.insert(RETRY_AFTER, HeaderValue::from(retry_after));
-    let version = HeaderValue::from_static(super::COMPATIBLE_VERSION);
-    headers.insert(super::VERSION_HEADER, version);
-    response
-}
-
 /// Nothing is stored. Agents wait as long as their `waitforcert` does by default; somebody may have signed by then.
 fn too_many_waiting(limit: usize) -> Response {
     let sentence = format!(
@@ -252,6 +291,11 @@ fn taken(name: &str, submitted: &Submitted) -> Response {
         // It is stored all the same, and waits for an administrator.
         (Some(fault), _) if submitted.automatic => {
             answer::bad_request(faults::unsignable(name, fault))
+        }
+        (_, RequestState::Denied)
+            if is_token_failure(&submitted.code) || submitted.code == TOKEN_MISSING =>
+        {
+            faults::not_authorised(submitted.id)
         }
         (_, RequestState::Denied) => faults::denied(submitted.id),
         (_, RequestState::Undecided) => faults::undecided(submitted.id),

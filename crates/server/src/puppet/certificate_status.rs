@@ -50,6 +50,7 @@ impl PuppetDoor {
         let desired = match Desired::parse(name, body) {
             Ok(desired) => desired,
             Err(sentence) => {
+                let sentence = answer::masked(sentence);
                 return answer::with(StatusCode::BAD_REQUEST, answer::STATUS_SENTENCE, sentence);
             }
         };

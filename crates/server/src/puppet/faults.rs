@@ -62,6 +62,13 @@ pub(super) fn denied(id: RequestId) -> Response {
     answer::with(StatusCode::FORBIDDEN, answer::SENTENCE, sentence)
 }
 
+/// What a token was refused for stays with the authority: whoever tries tokens learns nothing from the answer. Never 400,
+/// which agents take for a reason to look for their certificate.
+pub(super) fn not_authorised(id: RequestId) -> Response {
+    let sentence = format!("certificate request not authorised (request {id})");
+    answer::with(StatusCode::FORBIDDEN, answer::SENTENCE, sentence)
+}
+
 /// The sender learns that it may come back, and under which number to ask, not what is missing.
 pub(super) fn undecided(id: RequestId) -> Response {
     answer::unavailable(&format!(

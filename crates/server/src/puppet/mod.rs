@@ -31,15 +31,16 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use bytes::Bytes;
 use countersign_authority::certname;
-use countersign_authority::{Act, Authority, Door, IssuerId, OnUnsignable};
+use countersign_authority::{Act, Authority, Door, IssuerId, OnUnsignable, masked_tokens};
 use countersign_pki::{UnixTime, terminal_safe};
 use countersign_policy::{Requester, SignerName};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method};
-use tracing::{error, info};
+use tracing::{debug, error, info};
 
 use crate::access::{Access, Needed};
 use crate::body;
+use crate::limits::{RequestLimits, TooMany};
 use crate::peer::Peer;
 
 pub use access::calls;
@@ -61,6 +62,8 @@ pub struct PuppetDoor {
     access: Access,
     /// Octets of a certificate request.
     max_request: usize,
+    /// How often requests are taken; none: as often as they come.
+    limits: Option<RequestLimits>,
 }
 
 /// Who may read a certificate request that waits, beside administrators and the holder of the name's certificate.
@@ -124,6 +127,7 @@ impl PuppetDoor {
             requests: RequestsShown::ToTheirOwn,
             access: Access::default(),
             max_request: certificate_request::MAX_REQUEST,
+            limits: None,
         })
     }
 
@@ -217,6 +221,16 @@ impl PuppetDoor {
         let Some(route) = path::route(&path) else {
             return answer::unrouted();
         };
+        let rate = match self.admit_rate(&caller, peer, route, &parts.method) {
+            Ok(rate) => rate,
+            Err(fault) => {
+                // Whoever floods the door must not flood the log as well.
+                debug!(%fault, "not taken");
+                // A connection that is closed on unread octets is reset, and its client may lose the answer.
+                let _unused = body::read(body, self.max_request).await;
+                return answer::too_many(fault);
+            }
+        };
         let mut text = Bytes::new();
         if let Some(limit) = self.body_limit(route, &parts.method) {
             text = match body::read(body, limit).await {
@@ -234,6 +248,7 @@ impl PuppetDoor {
             caller,
             path: &path,
             parts: &parts,
+            rate,
         };
         self.serve(route, &call, &text).await
     }
@@ -281,7 +296,7 @@ impl PuppetDoor {
             (Route::CrlUpdate, &Method::PUT) => self.put_crls(call.requester(), body).await,
             (Route::CertificateRequest(name), &Method::GET) => self.get_request(name).await,
             (Route::CertificateRequest(name), &Method::PUT) => {
-                self.put_request(name, call.requester(), body).await
+                self.put_request(name, call, body).await
             }
             (Route::CertificateRequest(name), &Method::DELETE) => {
                 self.delete_request(name, call.requester()).await
@@ -369,6 +384,16 @@ struct Call<'a> {
     /// In normal form.
     path: &'a str,
     parts: &'a Parts,
+    rate: Rate,
+}
+
+/// How a certificate request stands with the limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rate {
+    /// Within them, or not counted.
+    Within,
+    /// Its name has been asked for too often; only a good token lets it through.
+    NameSpent(TooMany),
 }
 
 impl Call<'_> {
@@ -385,7 +410,7 @@ impl Call<'_> {
 }
 
 fn say_forbidden(method: &Method, path: &str, caller: &Caller<'_>, needed: Option<&Needed>) {
-    let shown = countersign_authority::masked_tokens(path);
+    let shown = masked_tokens(path);
     let role = needed.map(Needed::role);
     info!(path = %terminal_safe(&shown), %method, %caller, role, "forbidden");
 }

@@ -3,14 +3,15 @@
 mod audit;
 mod inventory;
 mod policy;
+mod tokens;
 
 use axum::Router;
 use countersign_authority::{Door, RequestState, Submission, Submitted};
 use countersign_pki::{CheckedCsr, CsrLimits};
 use countersign_policy::{Requester, Wishes};
-use countersign_server::Peer;
 use countersign_server::enrol::{EnrolDoor, PolicyState, router};
 use countersign_server::puppet::{self, PuppetDoor};
+use countersign_server::{Peer, RequestLimits, RequestRates};
 use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::keys;
 use serde_json::{Value, json};
@@ -29,11 +30,16 @@ pub(crate) struct Office {
 
 impl Office {
     pub(crate) async fn open() -> Self {
+        Self::within(RequestLimits::new(RequestRates::STANDARD)).await
+    }
+
+    pub(crate) async fn within(limits: RequestLimits) -> Self {
         let world = World::start(Setup::STRICT).await;
         let issuer = world.puppet_issuer();
         let policy = PolicyState::default();
         let native = EnrolDoor::new(world.authority.clone(), issuer.clone())
             .with_administrators(signer_name(PUPPET_ADMIN))
+            .with_limits(limits)
             .with_policy(policy.clone());
         let native = router(native);
         let signer = signer_name(PUPPET_AGENT);

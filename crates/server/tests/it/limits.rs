@@ -23,6 +23,7 @@ impl Doors {
         let limits = RequestLimits::new(RequestRates {
             per_source,
             per_certname,
+            token_failures: 0,
         });
         let puppet = PuppetDoor::new(
             world.authority.clone(),

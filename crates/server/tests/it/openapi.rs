@@ -94,6 +94,11 @@ async fn answers_are_as_documented() {
         "name": "ten", "signer": PUPPET_ADMIN, "csr": CsrBuilder::new("ten").sign_pem(keys::p256_b()),
     });
     let administrator = administrator.to_string();
+    let (used, _) = office.token("used").await;
+    office.reserve(&used, "used").await;
+    let listed = office.get("tokens?certname=minted").await;
+    let minted = listed["items"][0]["id"].as_str().unwrap();
+    let asking = CsrBuilder::new("free").sign_pem(keys::p256_b());
     for row in [
         ("GET /openapi.json", "", "", 200),
         ("GET /requests", "", "", 200),
@@ -259,6 +264,39 @@ async fn answers_are_as_documented() {
         ("GET /windows/{certname}", "nobody", "", 404),
         ("DELETE /windows/{certname}", "db01", "", 204),
         ("DELETE /windows/{certname}", "db01", "", 404),
+        ("GET /tokens", "", "", 200),
+        (
+            "GET /tokens",
+            "?limit=1&status=issued&unused=false",
+            "",
+            200,
+        ),
+        ("GET /tokens", "?status=new", "", 400),
+        ("POST /tokens", "", r#"{"certname":"free"}"#, 201),
+        (
+            "POST /tokens",
+            "",
+            r#"{"glob":"*.dmz.lab","max_uses":2,"allowed_extensions":{"pp_role":["web"]},"source_cidrs":["::1"]}"#,
+            201,
+        ),
+        ("POST /tokens", "", "", 400),
+        ("POST /tokens", "", "{}", 422),
+        ("GET /tokens/{id}", minted, "", 200),
+        ("GET /tokens/{id}", "nothing", "", 404),
+        ("POST /tokens/{id}/release", &used, "", 204),
+        ("POST /tokens/{id}/release", &used, "", 409),
+        ("POST /tokens/{id}/release", "nothing", "", 404),
+        ("DELETE /tokens/{id}", minted, "", 204),
+        ("DELETE /tokens/{id}", "nothing", "", 404),
+        ("POST /check", "", &asking, 200),
+        (
+            "POST /check",
+            "?signer=kubernetes.io/kubelet-serving",
+            "",
+            200,
+        ),
+        ("POST /check", "?source=here", "", 400),
+        ("GET /tokens", "", "", 200),
         ("GET /audit", "", "", 200),
         ("GET /audit", "?limit=1&newest_first=true", "", 200),
         ("GET /audit", "?stored=true&event=approve", "", 200),
@@ -332,6 +370,7 @@ async fn furnish(office: &Office) -> String {
     let window =
         Call::new(&office.admin, "PUT /enrol/v1/windows/built").body(r#"{"require_token":false}"#);
     assert_eq!(window.send(&office.interface).await.status, 201);
+    office.world.enable_tokens();
     office.world.set_policy(RULES);
     let (policy, files) = (authority.policy(), vec!["/etc/fleet.yaml".to_owned()]);
     office.policy.set(&policy, START, files);
@@ -350,6 +389,14 @@ async fn furnish(office: &Office) -> String {
     ] {
         assert_eq!(office.agent(name).await, state, "{name}");
     }
+    let (_, token) = office.token("minted").await;
+    for (name, token, state) in [
+        ("minted", &*token, RequestState::Issued),
+        ("stolen", &*token, RequestState::Denied),
+        ("guessed", "hunter2", RequestState::Denied),
+    ] {
+        assert_eq!(office.enrols(name, token).await, state, "{name}");
+    }
     let decisions = office.get("decisions").await;
     let evidence = decisions.get("items").and_then(Value::as_array);
     let evidence = evidence.unwrap().iter();
@@ -361,6 +408,7 @@ async fn furnish(office: &Office) -> String {
         "ledger true",
         "machine false",
         "machine true",
+        "token true",
         "webhooks true",
         "window false",
         "window true",
@@ -396,6 +444,9 @@ spec:
     - name: script
       when: 'request.commonName == "asked"'
       approve: {executable: {path: /bin/false, timeout: 10s}}
+    - name: by-token
+      when: 'request.commonName in ["minted", "stolen", "guessed"]'
+      approve: {token: {}}
     - name: building
       approve: {window: {}}
     - name: inventory
@@ -507,8 +558,14 @@ fn operation<'d, 'c>(document: &'d Value, call: &'c str) -> (&'c str, &'d Value)
 fn conforms(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
     if let Some(name) = schema["$ref"].as_str() {
         let found = document.pointer(name.trim_start_matches('#'));
-        let schema = found.ok_or_else(|| format!("nothing at {name}"))?;
-        return conforms(document, schema, value);
+        let found = found.ok_or_else(|| format!("nothing at {name}"))?;
+        // What stands beside a reference holds as well: the word that tells a choice from the others.
+        let mut whole = found.clone();
+        let members = whole.get_mut("properties").and_then(Value::as_object_mut);
+        if let (Some(members), Some(own)) = (members, schema["properties"].as_object()) {
+            members.extend(own.clone());
+        }
+        return conforms(document, &whole, value);
     }
     let choices = schema["oneOf"].as_array().or(schema["anyOf"].as_array());
     if let Some(choices) = choices {

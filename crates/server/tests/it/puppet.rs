@@ -7,12 +7,13 @@ mod fetching;
 mod lifecycle;
 mod profile;
 mod revocation_lists;
+mod tokens;
 
 use axum::Router;
 use countersign_authority::Authority;
 use countersign_pki::{Certificate, pem};
-use countersign_server::Peer;
 use countersign_server::puppet::{PuppetDoor, Renewals, router};
+use countersign_server::{Peer, RequestLimits};
 use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::keys;
 
@@ -38,6 +39,15 @@ impl Fleet {
 
     /// With a door of the test's choice.
     async fn behind(setup: Setup, furnish: impl FnOnce(PuppetDoor) -> PuppetDoor) -> Self {
+        Self::served(setup, |door| router(furnish(door))).await
+    }
+
+    /// Within limits.
+    async fn within(setup: Setup, limits: RequestLimits) -> Self {
+        Self::served(setup, |door| door.router_within(limits)).await
+    }
+
+    async fn served(setup: Setup, serve: impl FnOnce(PuppetDoor) -> Router) -> Self {
         let world = World::start(setup).await;
         let signer = signer_name(PUPPET_AGENT);
         let door = PuppetDoor::new(
@@ -49,7 +59,7 @@ impl Fleet {
         .unwrap();
         let (nobody, admin) = (world.anonymous(), world.puppet_admin().await);
         Self {
-            door: router(furnish(door)),
+            door: serve(door),
             nobody,
             admin,
             world,

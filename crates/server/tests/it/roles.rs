@@ -166,6 +166,10 @@ const BATCH_IN_LAB: &str = r#"{"machines":[{"name":"a.lab"},{"name":"B.LAB."}],"
 const BATCH_IN_PROD: &str =
     r#"{"machines":[{"name":"a.lab"},{"name":"absent.prod"}],"dry_run":true}"#;
 
+const TOKEN_IN_LAB: &str = r#"{"certname":"absent.lab"}"#;
+const TOKEN_IN_PROD: &str = r#"{"certname":"Absent.prod"}"#;
+const TOKEN: &str = "aaaqeayeaudaocaj";
+
 #[rustfmt::skip]
 const PUPPET: [Row; 27] = [
     ("GET", "/puppet-ca/v1/certificate/", "absent.lab", "", "yyyyyyyyyy", ""),
@@ -198,7 +202,7 @@ const PUPPET: [Row; 27] = [
 ];
 
 #[rustfmt::skip]
-const NATIVE: [Row; 40] = [
+const NATIVE: [Row; 47] = [
     ("GET", "/requests", "", "", "...y..yyyy", "read"),
     ("POST", "/requests", "", "", "........yy", "admin"),
     ("GET", "/requests/{door}/{name}", "puppet/absent.lab", "", "...y..yyyy", "read"),
@@ -237,6 +241,13 @@ const NATIVE: [Row; 40] = [
     ("PUT", "/windows/{certname}", "absent.prod", "", "....y...yy", "mint for absent.prod"),
     ("DELETE", "/windows/{certname}", "absent.lab", "", "....yy..yy", "mint for absent.lab"),
     ("DELETE", "/windows/{certname}", "absent.prod", "", "....y...yy", "mint for absent.prod"),
+    ("GET", "/tokens", "", "", "...yyyyyyy", "mint or read"),
+    ("POST", "/tokens", "", TOKEN_IN_LAB, "....yy..yy", "mint"),
+    ("POST", "/tokens", "", TOKEN_IN_PROD, "....y...yy", "mint"),
+    ("GET", "/tokens/{id}", TOKEN, "", "...yyyyyyy", "mint or read"),
+    ("DELETE", "/tokens/{id}", TOKEN, "", "....yy..yy", "mint"),
+    ("POST", "/tokens/{id}/release", TOKEN, "", "....yy..yy", "mint"),
+    ("POST", "/check", "", "", "........yy", "admin"),
     ("GET", "/audit", "", "", "...y..yyyy", "read"),
     ("GET", "/audit/seals", "", "", "...y..yyyy", "read"),
     ("GET", "/audit/checkpoint", "", "", "...y..yyyy", "read"),

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use countersign_authority::profile::{Authorization, OtherNames, PuppetSettings};
 use countersign_authority::{
-    Authority, AuthorityConfig, Clock, Door, Issuer, IssuerId, KeyStore, Limits, OnWaiting,
-    Profile, Signer, Store, Submission,
+    Authority, AuthorityConfig, Clock, Door, Issuer, IssuerId, KeyStore, Limits, Minted, OnWaiting,
+    Profile, Signer, Store, Submission, TokenOrder, TokenSettings,
 };
 use countersign_keys::{
     FileKeys, KeySpec, RootCertificate, SystemEntropy, create_issuer, private_file,
@@ -156,6 +156,27 @@ impl World {
             reserved_names: policy.reserved_names.clone(),
             reserved_groups: Default::default(),
         });
+    }
+
+    /// Lets agents enrol by tokens, and by nothing else.
+    pub(crate) fn use_tokens(&self) {
+        self.enable_tokens();
+        self.set_policy(TOKEN_POLICY);
+    }
+
+    /// Has tokens minted and looked at.
+    pub(crate) fn enable_tokens(&self) {
+        self.authority.set_tokens(TokenSettings {
+            enabled: true,
+            ..TokenSettings::standard()
+        });
+    }
+
+    /// Mints a token for a name.
+    pub(crate) async fn mint(&self, order: TokenOrder) -> Minted {
+        let actor = Requester::authority();
+        let minted = self.authority.mint_token(order, &actor, None);
+        minted.await.unwrap()
     }
 
     pub(crate) fn puppet_issuer(&self) -> IssuerId {
@@ -426,6 +447,17 @@ fn signers(setup: &Setup) -> Vec<Signer> {
     })
     .collect()
 }
+
+const TOKEN_POLICY: &str = "
+apiVersion: countersign.dev/v1alpha1
+kind: ApprovalPolicy
+metadata: {name: tokens}
+spec:
+  signers: [countersign.dev/puppet-agent]
+  rules:
+    - name: token
+      approve: {token: {}}
+";
 
 /// 2026-01-02T03:04:05Z.
 pub(crate) const START: UnixTime = UnixTime(1_767_323_045);

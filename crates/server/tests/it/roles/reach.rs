@@ -1,6 +1,7 @@
 //! How far a role reaches: the names of a limited one, and whom it may make.
 
-use countersign_authority::RequestState;
+use countersign_authority::{RequestState, TokenOrder};
+use countersign_server::access::{Entry, Holder, Role};
 use countersign_testkit::csr::CsrBuilder;
 use serde_json::json;
 
@@ -238,5 +239,170 @@ async fn nobody_signs_an_identity_that_may_do_more_than_they_may() {
         let line = format!("POST /enrol/v1/requests/kubernetes/{name}/approve");
         let answer = site.at_puppet(&signer, &line, "").await;
         assert_eq!(answer.status, status, "{name}: {}", answer.text());
+    }
+}
+
+/// A token limits the whole certificate, and so does the role of whoever mints it.
+#[tokio::test]
+async fn a_limited_minters_tokens_stay_within_its_suffixes() {
+    let site = Site::open().await;
+    site.world.use_tokens();
+    let builder = site.world.puppet_agent("builder").await;
+    let minter = site.world.puppet_agent("minter").await;
+    let admin = site.world.puppet_admin().await;
+    let glob = |pattern: &str| json!({"glob": pattern, "max_uses": 1});
+    let with =
+        |member: &str, value: serde_json::Value| json!({"certname": "a.x.lab", member: value});
+    for (order, statuses) in [
+        // Builder, minter, administrator.
+        (json!({"certname": "a.x.lab"}), [201, 201, 201]),
+        (json!({"certname": "A.X.LAB"}), [201, 201, 201]),
+        (json!({"certname": "a.x.prod"}), [403, 201, 201]),
+        (json!({"certname": "lab"}), [403, 201, 201]),
+        (json!({"certname": "collab"}), [403, 201, 201]),
+        (glob("*.x.lab"), [201, 201, 201]),
+        (glob("*.x.prod"), [403, 201, 201]),
+        // A pattern that is no pattern lets nobody out of its suffixes.
+        (glob("*.lab"), [422, 422, 422]),
+        (glob("*"), [403, 422, 422]),
+        (
+            with("allowed_sans", json!(["DNS:a.x.lab", "DNS:www.x.lab"])),
+            [201, 201, 201],
+        ),
+        (
+            with("allowed_sans", json!(["DNS:www.x.prod"])),
+            [403, 201, 201],
+        ),
+        (
+            with("allowed_sans", json!(["dns:www.x.prod"])),
+            [403, 422, 422],
+        ),
+        (
+            with("allowed_sans", json!(["IP:192.0.2.1"])),
+            [403, 201, 201],
+        ),
+        (
+            with("allowed_extensions", json!({"pp_role": ["web"]})),
+            [201, 201, 201],
+        ),
+        (
+            with("allowed_extensions", json!({"pp_cli_auth": ["true"]})),
+            [403, 403, 201],
+        ),
+        (
+            with(
+                "allowed_extensions",
+                json!({"1.3.6.1.4.1.34380.1.3.1": ["true"]}),
+            ),
+            [403, 403, 201],
+        ),
+        // The authority's own, and whoever has a role.
+        (json!({"certname": "ca.example.com"}), [403, 422, 422]),
+    ] {
+        let mut found = Vec::new();
+        for peer in [&builder, &minter, &admin] {
+            let line = "POST /enrol/v1/tokens";
+            let answer = site.at_puppet(peer, line, &order.to_string()).await;
+            found.push(answer.status);
+        }
+        assert_eq!(found, statuses, "{order}");
+    }
+}
+
+/// Tokens of names outside of the limit are not there.
+#[tokio::test]
+async fn a_limited_minter_sees_and_ends_its_own_tokens_alone() {
+    let site = Site::open().await;
+    site.world.use_tokens();
+    let minted = |name: &'static str| site.world.mint(TokenOrder::exact(name));
+    let inside = minted("a.lab").await.record.id.to_string();
+    let outside = minted("a.prod").await.record.id.to_string();
+    let builder = site.world.puppet_agent("builder").await;
+    let list = site
+        .at_puppet(&builder, "GET /enrol/v1/tokens?limit=1", "")
+        .await;
+    let (first, cursor) = (list.json(), list.json()["cursor"].clone());
+    assert_eq!(first["items"], json!([]), "the newest one is another's");
+    let line = format!("GET /enrol/v1/tokens?cursor={}", cursor.as_str().unwrap());
+    let rest = site.at_puppet(&builder, &line, "").await.json();
+    assert_eq!(rest["items"][0]["id"], inside);
+    assert_eq!(rest["items"].as_array().unwrap().len(), 1);
+    let minter = site.world.puppet_agent("minter").await;
+    let others = [
+        ("minter", minter.clone()),
+        ("reader", site.world.puppet_agent("reader").await),
+        ("limited signer", site.world.puppet_agent("limited").await),
+    ];
+    for (who, peer) in &others {
+        let list = site.at_puppet(peer, "GET /enrol/v1/tokens", "").await;
+        let list = list.json();
+        assert_eq!(list["items"].as_array().unwrap().len(), 2, "{who}");
+    }
+    for line in [
+        "GET /enrol/v1/tokens/ID",
+        "DELETE /enrol/v1/tokens/ID",
+        "POST /enrol/v1/tokens/ID/release",
+    ] {
+        let mut told = Vec::new();
+        for id in [&*outside, "aaaqeayeaudaocaj"] {
+            let answer = site.at_puppet(&builder, &line.replace("ID", id), "").await;
+            told.push((answer.status, answer.text().replace(id, "ID")));
+        }
+        assert_eq!(told.first().map(|(status, _)| *status), Some(404), "{line}");
+        assert_eq!(told.first(), told.last(), "{line}");
+    }
+    let line = |id: &str| format!("DELETE /enrol/v1/tokens/{id}");
+    assert_eq!(
+        site.at_puppet(&builder, &line(&inside), "").await.status,
+        204
+    );
+    assert_eq!(
+        site.at_puppet(&minter, &line(&outside), "").await.status,
+        204
+    );
+}
+
+/// Who mints does not revoke certificates, and who signs does not end tokens; for both together both are needed.
+#[tokio::test]
+async fn revoking_a_tokens_certificates_needs_two_roles() {
+    let site = Site::open().await;
+    site.world.use_tokens();
+    let mut entries = super::entries();
+    for (name, role, limit) in [
+        ("both", Role::Mint, None),
+        ("both", Role::Sign, None),
+        ("lab", Role::Mint, None),
+        ("lab", Role::Sign, Some(".lab")),
+    ] {
+        entries.push(Entry {
+            holder: Holder::Certname(name.to_owned()),
+            role,
+            suffixes: limit.map(super::suffix).into_iter().collect(),
+        });
+    }
+    site.access.set(entries);
+    let lab = site.world.puppet_agent("lab").await;
+    for (who, name, status, needed) in [
+        ("minter", "a.lab", 403, "the role sign"),
+        ("builder", "a.lab", 403, "the role sign"),
+        ("signer", "a.lab", 403, "the role mint"),
+        ("reader", "a.lab", 403, "the role mint"),
+        ("lab", "a.prod", 403, "the role sign for a.prod"),
+        ("lab", "a.lab", 204, ""),
+        ("both", "a.prod", 204, ""),
+        ("boss", "b.prod", 204, ""),
+    ] {
+        let id = site.world.mint(TokenOrder::exact(name)).await.record.id;
+        let peer = match who {
+            "lab" => lab.clone(),
+            other => site.world.puppet_agent(other).await,
+        };
+        let line = format!("DELETE /enrol/v1/tokens/{id}?revoke_certificates=true");
+        let answer = site.at_puppet(&peer, &line, "").await;
+        assert_eq!(answer.status, status, "{who} {name}: {}", answer.text());
+        if status == 403 {
+            let told = answer.json()["error"]["message"].clone();
+            assert_eq!(told, format!("this call needs {needed}"), "{who} {name}");
+        }
     }
 }

@@ -1,0 +1,145 @@
+//! `POST /check`: what would happen to a request by its token. Nothing is used up.
+
+use std::net::IpAddr;
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::Response;
+use countersign_authority::{CarriedToken, Check, TokenFault};
+use countersign_pki::{CheckedCsr, CsrFault, CsrLimits};
+use countersign_policy::SignerName;
+use http::StatusCode;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::faults::{Refusal, Refused};
+use super::operation::{Operation, Tag};
+use super::parameters::Query;
+use super::{Administrator, EnrolDoor, json};
+use crate::limits::is_token_failure;
+
+/// The parameters.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Checking {
+    /// The signer that would be asked; without, that of Puppet agents.
+    #[schemars(example = "countersign.dev/puppet-agent")]
+    signer: Option<String>,
+    /// The address that the request would come from; without, the caller's.
+    #[schemars(extend("format" = "ip"))]
+    source: Option<String>,
+}
+
+/// What would happen.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "TokenCheck")]
+pub(super) struct CheckItem {
+    /// Whether its token would authorise the request, or already did.
+    would_allow: bool,
+    /// Why, in one word.
+    reason: String,
+    /// Why, in words.
+    detail: String,
+    /// The token that the request carries, by its public part; it need not be one that was minted here.
+    token_id: Option<String>,
+}
+
+impl CheckItem {
+    fn of(check: Check, carried: CarriedToken) -> Self {
+        let claimed = match carried {
+            CarriedToken::Id(id) => Some(id),
+            CarriedToken::None | CarriedToken::Other => None,
+        };
+        Self {
+            would_allow: check.would_allow,
+            reason: check.reason.into_owned(),
+            detail: check.detail,
+            token_id: check.token.or(claimed).map(|id| id.to_string()),
+        }
+    }
+
+    /// A request that does not come as far as its token.
+    fn before_the_token(reason: &str, detail: String) -> Self {
+        Self {
+            would_allow: false,
+            reason: reason.to_owned(),
+            detail,
+            token_id: None,
+        }
+    }
+
+    fn unreadable(fault: &CsrFault) -> Self {
+        let reason = match fault.is_bad_signature() {
+            true => "csr_signature_invalid",
+            false => "csr_malformed",
+        };
+        Self::before_the_token(reason, fault.to_string())
+    }
+}
+
+pub(super) const CHECK: Operation = Operation::new("checkToken", Tag::Tokens, "Check a request's token")
+    .about(
+        "The body is a certificate request as PEM; the name is its common name. Nothing is used up or recorded, but wrong \
+         tokens count against limits.token_failures_per_10_minutes.",
+    )
+    .query::<Checking>()
+    .pem_body("A certificate request (PKCS#10) as PEM.")
+    .answers::<CheckItem>(200, "What would happen.")
+    .refuses(&[Refused::Conflict, Refused::TooMany]);
+
+pub(super) async fn check(
+    State(door): State<EnrolDoor>,
+    Administrator(actor): Administrator,
+    Query(checking): Query<Checking>,
+    body: Bytes,
+) -> Result<Response, Refusal> {
+    let signer = signer(checking.signer.as_deref())?;
+    let source = source(checking.source.as_deref())?.or(actor.source);
+    if !door.authority().tokens_enabled() {
+        return Err(TokenFault::Disabled.into());
+    }
+    let answer = |item: CheckItem| Ok(json(StatusCode::OK, &item));
+    let csr = match CheckedCsr::from_pem(&body, &CsrLimits::STANDARD) {
+        Ok(csr) => csr,
+        Err(fault) => return answer(CheckItem::unreadable(&fault)),
+    };
+    let Some(name) = csr.subject().first_common_name() else {
+        let detail = "the request has no common name".to_owned();
+        return answer(CheckItem::before_the_token("csr_subject_mismatch", detail));
+    };
+    let carried = door.authority().carried_token(&csr);
+    let limits = door.shared.limits.as_ref().zip(actor.source);
+    let now = door.authority().now();
+    if let Some((limits, caller)) = limits {
+        limits.admit_token(caller, &carried, now)?;
+    }
+    let checked = door.authority().check_token(&csr, name, &signer, source);
+    let checked = checked.await?;
+    if let Some((limits, caller)) = limits
+        && !checked.would_allow
+        && is_token_failure(&checked.reason)
+    {
+        limits.token_failed(caller, &carried, now);
+    }
+    answer(CheckItem::of(checked, carried))
+}
+
+fn signer(text: Option<&str>) -> Result<SignerName, Refusal> {
+    SignerName::parse(text.unwrap_or(PUPPET_AGENT)).map_err(|fault| Refusal::Invalid {
+        what: format!("signer: {fault}"),
+    })
+}
+
+fn source(text: Option<&str>) -> Result<Option<IpAddr>, Refusal> {
+    let read = |text: &str| {
+        text.parse().map_err(|_| Refusal::Invalid {
+            what: "source is no address such as 192.0.2.7".to_owned(),
+        })
+    };
+    text.map(read).transpose()
+}
+
+/// Whom agents ask.
+const PUPPET_AGENT: &str = "countersign.dev/puppet-agent";
+/// As much as the Puppet door takes.
+pub(super) const MAX_BODY: usize = 64 * 1024;
