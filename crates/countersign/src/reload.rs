@@ -14,6 +14,7 @@ use countersign_pki::UnixTime;
 use countersign_policy::Policy;
 use countersign_server::access::Access;
 use countersign_server::enrol::PolicyState;
+use countersign_server::foreman::TrustedHosts;
 use countersign_server::metrics::{PolicyMetrics, ReloadMetrics};
 use countersign_server::{Identity, RequestLimits, puppet::PuppetDoor};
 use serde_json::Value;
@@ -41,6 +42,8 @@ pub(crate) struct Live {
     pub(crate) limits: RequestLimits,
     pub(crate) puppet_identity: Identity,
     pub(crate) kubernetes_identity: Option<Identity>,
+    /// Who may call at the Foreman listener, and its certificate.
+    pub(crate) smart_proxy: Option<(TrustedHosts, Identity)>,
     pub(crate) log: LogLevel,
     pub(crate) collection: watch::Sender<Collection>,
     /// How many open files the process was meant to have.
@@ -128,6 +131,10 @@ impl Live {
         self.puppet.set_renewals(serve::renewals(&settings));
         self.access.set(settings.access());
         self.limits.set_rates(serve::request_rates(&settings));
+        if let Some((trusted, _)) = &self.smart_proxy {
+            trusted.set(&settings.config.foreman.trusted_hosts);
+            serve::warn_of_foreman(&settings.config.foreman, &self.authority);
+        }
         self.collection
             .send_replace(settings.config.gc.collection());
         serve::say_remarks(&settings);
@@ -268,6 +275,10 @@ impl Live {
         let settings = &running.settings;
         let server = first_start::puppet_credentials(&self.authority, settings).await?;
         self.puppet_identity.replace(&server)?;
+        if let Some((_, identity)) = &self.smart_proxy {
+            let own = serve::foreman_identity(&settings.config.foreman)?;
+            identity.replace(own.as_ref().unwrap_or(&server))?;
+        }
         if let (Some(identity), Some(url)) =
             (&self.kubernetes_identity, &running.addresses.kubernetes)
         {
@@ -322,7 +333,9 @@ fn bound(started: &Config, wanted: Config) -> Config {
     config.store = started.store;
     config.kubernetes.listen = started.kubernetes.listen;
     config.metrics.listen = started.metrics.listen;
+    let trusted_hosts = std::mem::take(&mut config.foreman.trusted_hosts);
     config.foreman.clone_from(&started.foreman);
+    config.foreman.trusted_hosts = trusted_hosts;
     config
 }
 
@@ -371,8 +384,9 @@ fn changes_at_run_time(key: &str) -> bool {
 }
 
 /// What [`Live::reload`] puts in force. A key that is not here waits for the next start and is named.
-const AT_RUN_TIME: [&str; 21] = [
+const AT_RUN_TIME: [&str; 22] = [
     "access",
+    "foreman.trusted_hosts",
     "gc",
     "hostnames",
     "limits.csr_per_minute_per_certname",

@@ -137,7 +137,15 @@ pub(crate) fn policy(config: &Config, names: &ServerNames) -> Result<Policy> {
         .map(str::to_owned);
     let addresses = names.addresses.iter().map(ToString::to_string);
     let holders = config.access.iter().filter_map(role_holder);
-    let reserved_names: BTreeSet<String> = own.chain(addresses).chain(holders).collect();
+    // Who may call as a smart proxy's client mints and signs; another authority's clients have no names here.
+    let foreman = &config.foreman;
+    let trusted = foreman
+        .trusted_hosts
+        .iter()
+        .filter(|_| foreman.ca.is_none());
+    let trusted = trusted.map(|name| name.to_lowercase());
+    let reserved_names: BTreeSet<String> =
+        own.chain(addresses).chain(holders).chain(trusted).collect();
     Ok(Policy {
         tokens: config.tokens.handling(),
         generation: 1,

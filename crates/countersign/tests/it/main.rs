@@ -8,6 +8,7 @@
 mod audit;
 mod autosigning;
 mod backup;
+mod bearer;
 mod ca_verbs;
 mod cadir;
 mod cadir_takeover;
@@ -20,6 +21,7 @@ mod disk;
 mod enroll;
 mod exposition;
 mod first_start;
+mod foreman;
 mod governed;
 mod installation;
 mod intermediate_ca;
