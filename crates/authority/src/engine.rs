@@ -240,6 +240,11 @@ impl Authority {
         });
     }
 
+    /// For how many seconds a token for one name may be good.
+    pub fn longest_token_seconds(&self) -> u64 {
+        self.core.rules.load().tokens.max_ttl
+    }
+
     /// Puts other signers in force under the same policy. One whose issuer this authority does not have signs nothing.
     pub fn set_signers(&self, signers: Vec<Signer>) {
         let signers = Arc::new(by_name(signers));

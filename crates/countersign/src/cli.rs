@@ -1,8 +1,10 @@
 //! The command line.
 
 mod audit;
+mod enroll;
 mod inventory;
 mod policy;
+mod token;
 mod verbs;
 
 use std::net::SocketAddr;
@@ -14,11 +16,16 @@ use crate::config::{Autosign, Config, ConfigFault, Listen, Span, StoreKind};
 use crate::data_folder::DataFolder;
 
 pub(crate) use audit::{AuditCommand, FilterArgs, Moment, VerifyArgs};
+pub(crate) use enroll::{
+    Assignment, DoorName, EnrollArgs, EnrollCommand, HookArgs, PlaceArgs, RenewBefore, RequestArgs,
+    StatusArgs, TrustArgs,
+};
 pub(crate) use inventory::{
     AddArgs, AddressArg, MachineCommand, MachineImportArgs, OpenArgs, Reach, RecordFormat,
     WindowCommand,
 };
 pub(crate) use policy::{ExplainArgs, PolicyCommand, ReplayArgs};
+pub(crate) use token::{CreateArgs, ExtensionArg, RevokeArgs, TermArgs, TokenCommand, TokenFormat};
 pub(crate) use verbs::{
     CaServer, DeleteArgs, GenerateArgs, ImportArgs, OfflineArgs, PruneArgs, ServerNameArgs,
     SetupArgs, Ttl,
@@ -54,6 +61,11 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: WindowCommand,
     },
+    /// Enrolment tokens: one-time passwords with which machines enrol
+    Token {
+        #[command(subcommand)]
+        command: TokenCommand,
+    },
     /// Policies: check their files, test them, ask them why; all offline
     Policy {
         #[command(subcommand)]
@@ -72,6 +84,8 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: AuditCommand,
     },
+    /// Enrol this machine: make a key, ask an authority for a certificate, install it, renew it
+    Enroll(Box<EnrollArgs>),
     /// Write everything the authority is, keys included, to one file; the server may be running
     Backup(BackupArgs),
     /// Make a data directory of a backup

@@ -1,4 +1,4 @@
-//! The HTTPS client of the commands: one connection to one server, an administrator's certificate on our side.
+//! The HTTPS client of the commands: one connection to one server, mostly with an administrator's certificate on our side.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use countersign_pki::pem;
-use http::{Method, Request, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -30,11 +30,52 @@ use crate::data_folder::DataFolder;
 
 /// A server and the credentials for it.
 pub(crate) struct Client {
+    /// What the call under way is known by, if it must not be carried out twice.
+    order: Option<HeaderValue>,
     url: Uri,
     host: String,
     port: u16,
     tls: TlsConnector,
+    manners: &'static Manners,
+    authorization: Option<Box<HeaderValue>>,
     connection: Option<Connection>,
+}
+
+/// How far a server is trusted with our time and memory, and what is said if there is none.
+#[derive(Debug)]
+pub(crate) struct Manners {
+    /// For one call.
+    pub(crate) deadline: Duration,
+    /// Octets of one answer.
+    pub(crate) max_answer: usize,
+    /// Whether the next call goes over the same connection. A server may close it at any moment in between.
+    pub(crate) keeps_connection: bool,
+    /// What to say if nobody listens.
+    pub(crate) unreachable: &'static str,
+    /// What to say if our certificate is refused because it was revoked.
+    pub(crate) revoked: &'static str,
+}
+
+impl Manners {
+    /// Towards the authority that the caller administers.
+    const ADMINISTRATOR: Manners = Manners {
+        // A listing of a million certificates takes a while.
+        deadline: Duration::from_secs(120),
+        // A million entries of a listing fit.
+        max_answer: 1 << 30,
+        keeps_connection: true,
+        unreachable: "the server cannot be reached; start it with `countersign serve`",
+        revoked: REVOKED,
+    };
+}
+
+/// The call that a fault belongs to. Its presence among the causes says that the fault is the network's or the server's.
+#[derive(Debug, thiserror::Error)]
+#[error("{method} {path} at {url}")]
+pub(crate) struct Call {
+    method: Method,
+    path: String,
+    url: Uri,
 }
 
 /// An open connection, and the task that reads from it and writes to it. It ends with the sender.
@@ -59,6 +100,7 @@ impl Connection {
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
@@ -89,6 +131,11 @@ impl Client {
             }
             _ => of_folder(args.data.dir())?,
         };
+        Self::at(&url, files.tls()?, &Manners::ADMINISTRATOR)
+    }
+
+    /// The server of a URL, with whatever certificates.
+    pub(crate) fn at(url: &str, tls: ClientConfig, manners: &'static Manners) -> Result<Self> {
         let wrong = || format!("{url:?} is no server's URL: write https://HOST:PORT");
         let uri: Uri = url.parse().with_context(wrong)?;
         ensure!(uri.scheme_str() == Some("https"), wrong());
@@ -98,12 +145,22 @@ impl Client {
             .trim_end_matches(']')
             .to_owned();
         Ok(Self {
+            order: None,
             port: uri.port_u16().unwrap_or(DEFAULT_PORT),
             host,
             url: uri,
-            tls: TlsConnector::from(Arc::new(files.tls()?)),
+            tls: TlsConnector::from(Arc::new(tls)),
+            manners,
+            authorization: None,
             connection: None,
         })
+    }
+
+    /// The same with credentials in a header of every request (RFC 9110 11.6.2), which no log shows.
+    pub(crate) fn with_authorization(mut self, mut value: HeaderValue) -> Self {
+        value.set_sensitive(true);
+        self.authorization = Some(Box::new(value));
+        self
     }
 
     pub(crate) async fn get(&mut self, path: &str) -> Result<Reply> {
@@ -124,34 +181,55 @@ impl Client {
         self.send(method, path, content).await
     }
 
+    /// The same with a key by which the server knows the order when it comes again.
+    pub(crate) async fn order(&mut self, path: &str, key: &str, body: &Value) -> Result<Reply> {
+        self.order = Some(HeaderValue::from_str(key)?);
+        let reply = self.call(Method::POST, path, Some(body)).await;
+        self.order = None;
+        reply
+    }
+
+    /// Sends text.
+    pub(crate) async fn post_text(&mut self, path: &str, text: Vec<u8>) -> Result<Reply> {
+        let content = Some(("text/plain", Bytes::from(text)));
+        self.send(Method::POST, path, content).await
+    }
+
     /// Sends text, as agents do.
     pub(crate) async fn put_text(&mut self, path: &str, text: String) -> Result<Reply> {
         let content = Some(("text/plain", Bytes::from(text)));
         self.send(Method::PUT, path, content).await
     }
 
-    async fn send(
+    /// Sends whatever there is to send.
+    pub(crate) async fn send(
         &mut self,
         method: Method,
         path: &str,
         content: Option<(&'static str, Bytes)>,
     ) -> Result<Reply> {
         let url = self.url.clone();
-        let what = || format!("{method} {path} at {url}");
-        let exchange = tokio::time::timeout(DEADLINE, self.exchange(&method, path, content));
-        let exchanged = exchange
-            .await
-            .with_context(|| format!("the server at {url} does not answer"))?;
+        let call = Call {
+            method: method.clone(),
+            path: path.to_owned(),
+            url: url.clone(),
+        };
+        let exchange =
+            tokio::time::timeout(self.manners.deadline, self.exchange(&method, path, content));
+        let exchanged = match exchange.await {
+            Ok(exchanged) => exchanged,
+            Err(elapsed) => Err(anyhow!(elapsed).context("the server does not answer in time")),
+        };
         match &exchanged {
             Ok(reply) => debug!(%method, path, status = reply.status.as_u16(), "answered by {url}"),
             Err(error) => debug!(%method, path, "not answered by {url}: {error:#}"),
         }
         exchanged
             .map_err(|error| match is_revoked(&error) {
-                true => error.context(REVOKED),
+                true => error.context(self.manners.revoked),
                 false => error,
             })
-            .with_context(what)
+            .context(call)
     }
 
     async fn exchange(
@@ -175,6 +253,9 @@ impl Client {
                 self.url.authority().map_or("", |a| a.as_str()),
             )
             .header(header::ACCEPT, "application/json, text/plain");
+        if let Some(authorization) = &self.authorization {
+            request = request.header(header::AUTHORIZATION, &**authorization);
+        }
         let content = match content {
             Some((kind, bytes)) => {
                 request = request.header(header::CONTENT_TYPE, kind);
@@ -182,26 +263,33 @@ impl Client {
             }
             None => Bytes::new(),
         };
-        let request = request.body(Full::new(content))?;
+        let mut request = request.body(Full::new(content))?;
+        if let Some(key) = &self.order {
+            request.headers_mut().insert(IDEMPOTENCY_KEY, key.clone());
+        }
         let response = match connection.sender.send_request(request).await {
             Ok(response) => response,
             Err(error) => return Err(connection.fault(error).await.into()),
         };
-        let status = response.status();
-        let body = Limited::new(response.into_body(), MAX_ANSWER)
-            .collect()
-            .await;
+        let (head, body) = response.into_parts();
+        let body = Limited::new(body, self.manners.max_answer).collect().await;
         let body = body
             .map_err(|error| anyhow!(error).context("the answer broke off"))?
             .to_bytes();
-        self.connection = Some(connection);
-        Ok(Reply { status, body })
+        if self.manners.keeps_connection {
+            self.connection = Some(connection);
+        }
+        Ok(Reply {
+            status: head.status,
+            headers: head.headers,
+            body,
+        })
     }
 
     async fn connect(&self) -> Result<Connection> {
         let stream = TcpStream::connect((self.host.as_str(), self.port))
             .await
-            .context("the server cannot be reached; start it with `countersign serve`")?;
+            .context(self.manners.unreachable)?;
         stream.set_nodelay(true)?;
         let name = ServerName::try_from(self.host.clone())?;
         let stream = self
@@ -291,7 +379,8 @@ fn of_folder(dir: Option<&PathBuf>) -> Result<(String, CredentialFiles)> {
     Ok((server.puppet, files))
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+/// The certificates of a PEM file, of which there must be one.
+pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let blocks = blocks(path)?
         .into_iter()
         .filter(|block| block.label == "CERTIFICATE");
@@ -306,7 +395,8 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     Ok(certificates)
 }
 
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
+/// The first private key of a PEM file.
+pub(crate) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
     for block in blocks(path)? {
         match block.label.as_str() {
             "PRIVATE KEY" => return Ok(PrivatePkcs8KeyDer::from(block.der).into()),
@@ -330,11 +420,8 @@ fn blocks(path: &Path) -> Result<Vec<pem::Block>> {
 
 const REVOKED: &str = "the server refuses this administrator's certificate, it was revoked: reload or restart the server, \
                        which then makes new credentials in its data directory";
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const DEFAULT_PORT: u16 = 8140;
-/// A listing of a million certificates takes a while.
-const DEADLINE: Duration = Duration::from_secs(120);
-/// A million entries of a listing fit.
-const MAX_ANSWER: usize = 1 << 30;
 
 #[cfg(test)]
 mod tests {

@@ -31,6 +31,9 @@ pub(crate) struct ServerFile {
     pub(crate) puppet: String,
     /// Kubernetes API, unless it is off.
     pub(crate) kubernetes: Option<String>,
+    /// What Foreman takes for a smart proxy, unless it is off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) foreman: Option<String>,
     /// Metrics and health, unless they are off.
     #[serde(default)]
     pub(crate) metrics: Option<String>,

@@ -10,6 +10,7 @@ mod client;
 mod commands;
 mod config;
 mod data_folder;
+mod enroll;
 mod explanation;
 mod first_start;
 mod issuer_keys;
@@ -24,6 +25,7 @@ mod serve;
 mod service_manager;
 mod settings;
 mod signers;
+mod tokens;
 mod upkeep;
 
 use std::process::ExitCode;
@@ -36,11 +38,21 @@ use settings::Settings;
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
+    if arguments.get(1).is_some_and(|word| word == "enroll")
+        && let Some(sentence) = enroll::refused_arguments(&arguments)
+    {
+        output::complain(&format!("countersign: {sentence}"));
+        return ExitCode::from(USAGE);
+    }
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
             let is_ca = arguments.get(1).is_some_and(|word| word == "ca");
-            if !(is_ca && commands::ca::usage::explain(&error, &arguments)) {
+            let text = error.to_string();
+            if countersign_authority::looks_like_a_token(&text) {
+                // Somebody gave a token as an argument: that is no reason to repeat it.
+                output::complain(countersign_authority::masked_tokens(&text).trim_end());
+            } else if !(is_ca && commands::ca::usage::explain(&error, &arguments)) {
                 // Help that was asked for goes to standard output; a usage error to standard error.
                 let _nobody_to_tell = error.print();
             }
@@ -80,6 +92,7 @@ fn run(command: Command) -> Result<u8> {
         Command::Csr { command } => block_on(commands::csr::run(command)).map(|()| 0),
         Command::Machine { command } => block_on(commands::machine::run(command)).map(|()| 0),
         Command::Window { command } => block_on(commands::window::run(command)).map(|()| 0),
+        Command::Token { command } => block_on(commands::token::run(command)),
         Command::Policy { command } => block_on(commands::policy::run(command)),
         Command::Ca { verbose, command } => {
             if verbose {
@@ -91,6 +104,7 @@ fn run(command: Command) -> Result<u8> {
             block_on(commands::ca::run(command))
         }
         Command::Audit { command } => block_on(commands::audit::run(command)),
+        Command::Enroll(args) => block_on(enroll::run(*args)),
         Command::Backup(args) => commands::backup::run(&args).map(|()| 0),
         Command::Restore(args) => commands::restore::run(&args).map(|()| 0),
     }

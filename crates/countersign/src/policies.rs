@@ -1,4 +1,5 @@
-//! The policy in force: the files and folders that the configuration names, and Puppet's `autosign` setting as one rule.
+//! The policy in force: the files and folders that the configuration names, and the settings that stand for a rule each,
+//! `tokens.enabled` and Puppet's `autosign`. With it comes how enrolment tokens are handled, because rules ask for them.
 //!
 //! Files are read and checked whole. A start with a bad file fails; a change to one leaves what is in force as it is, and
 //! says so.
@@ -10,13 +11,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use countersign_authority::{Deciders, trusted_file};
-use countersign_policy::{Policy, PolicyFault, PolicyFile, PolicySet, WebhookMode};
+use countersign_authority::{Deciders, TokenSettings, trusted_file};
+use countersign_policy::{Policy, PolicyFault, PolicyFile, PolicySet, TokenHandling, WebhookMode};
 use countersign_webhook::Webhooks;
 
 use crate::policy_files::{self, BadLines};
 use crate::settings::Settings;
-use crate::signers;
+use crate::{signers, tokens};
 
 /// A policy that was read and found good, but is not in force yet.
 pub(crate) struct Loaded {
@@ -28,6 +29,8 @@ pub(crate) struct Loaded {
     pub(crate) files: Vec<PathBuf>,
     /// Who asks its webhooks.
     pub(crate) deciders: Arc<dyn Deciders>,
+    /// How enrolment tokens are handled under it.
+    pub(crate) tokens: TokenSettings,
 }
 
 /// What is wrong with policy files, one sentence each.
@@ -58,11 +61,23 @@ impl Loaded {
         for file in &files {
             write!(text, "# {}\n{}\n", file.path.display(), file.text)?;
         }
+        // What a setting stands for comes after what somebody has written down with care.
+        let mut rules = set.into_rules();
+        let section = &settings.config.tokens;
+        let (enabled, own) = tokens::in_use(section, &rules).map_err(bad)?;
+        let tokens = tokens::settings(section, &settings.folder, enabled).map_err(bad)?;
+        if let Some(rule) = own {
+            write!(text, "# tokens.enabled\n{}\n", rule.to_yaml())?;
+            rules.push(rule);
+        }
+        if enabled && policy.tokens != TokenHandling::default() {
+            let (reject, missing) = (section.on_token_reject, section.on_token_missing);
+            writeln!(text, "# tokens.on_token_reject: {reject}")?;
+            writeln!(text, "# tokens.on_token_missing: {missing}")?;
+        }
         for rule in &policy.rules {
             write!(text, "# puppet.autosign\n{}\n", rule.to_yaml())?;
         }
-        // What a setting stands for comes after what somebody has written down with care.
-        let mut rules = set.into_rules();
         rules.append(&mut policy.rules);
         policy.rules = rules;
         let webhooks = policy.webhooks().map(|webhook| &**webhook);
@@ -71,15 +86,21 @@ impl Loaded {
             concurrency: section.concurrency.get(),
             id: section.id.clone(),
         };
-        let deciders = Webhooks::load(webhooks, &how).map_err(|fault| BadPolicies {
-            faults: vec![format!("{:#}", anyhow::Error::new(fault))],
-        })?;
+        let deciders = Webhooks::load(webhooks, &how).map_err(|fault| bad(fault.into()))?;
         Ok(Self {
+            tokens,
             deciders: Arc::new(deciders),
             policy,
             text,
             files: files.into_iter().map(|file| file.path).collect(),
         })
+    }
+}
+
+/// What is wrong beside the files themselves.
+fn bad(fault: anyhow::Error) -> BadPolicies {
+    BadPolicies {
+        faults: vec![format!("{fault:#}")],
     }
 }
 

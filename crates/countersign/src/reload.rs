@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result};
-use countersign_authority::{Authority, Deciders, Signer};
+use countersign_authority::{Authority, Deciders, Signer, TokenSettings};
 use countersign_pki::UnixTime;
 use countersign_policy::Policy;
 use countersign_server::access::Access;
 use countersign_server::enrol::PolicyState;
+use countersign_server::foreman::TrustedHosts;
 use countersign_server::metrics::{PolicyMetrics, ReloadMetrics};
 use countersign_server::{Identity, RequestLimits, puppet::PuppetDoor};
 use serde_json::Value;
@@ -41,6 +42,8 @@ pub(crate) struct Live {
     pub(crate) limits: RequestLimits,
     pub(crate) puppet_identity: Identity,
     pub(crate) kubernetes_identity: Option<Identity>,
+    /// Who may call at the Foreman listener, and its certificate.
+    pub(crate) smart_proxy: Option<(TrustedHosts, Identity)>,
     pub(crate) log: LogLevel,
     pub(crate) collection: watch::Sender<Collection>,
     /// How many open files the process was meant to have.
@@ -74,6 +77,7 @@ struct Checked {
 struct Numbered {
     policy: Policy,
     deciders: Arc<dyn Deciders>,
+    tokens: TokenSettings,
     /// Whether it is another one than that in force.
     is_new: bool,
     loaded: UnixTime,
@@ -118,17 +122,19 @@ impl Live {
         if let Err(error) = self.log.set(filter) {
             warn!(error = format!("{error:#}"), "the log level stays");
         }
-        let Numbered {
-            policy, deciders, ..
-        } = &numbered;
-        self.authority
-            .set_rules(policy.clone(), signers, Arc::clone(deciders));
+        self.put_in_force(&numbered, |policy, deciders| {
+            self.authority.set_rules(policy, signers, deciders);
+        });
         self.tell(&numbered);
         self.authority
             .set_executables(serve::executables(&settings, self.files_before));
         self.puppet.set_renewals(serve::renewals(&settings));
         self.access.set(settings.access());
         self.limits.set_rates(serve::request_rates(&settings));
+        if let Some((trusted, _)) = &self.smart_proxy {
+            trusted.set(&settings.config.foreman.trusted_hosts);
+            serve::warn_of_foreman(&settings.config.foreman, &self.authority);
+        }
         self.collection
             .send_replace(settings.config.gc.collection());
         serve::say_remarks(&settings);
@@ -160,13 +166,16 @@ impl Live {
         match self.number(loaded).await {
             Ok(numbered) => {
                 if numbered.is_new {
-                    let (policy, deciders) = (&numbered.policy, &numbered.deciders);
-                    let generation = policy.generation;
-                    self.authority
-                        .set_policy_and_deciders(policy.clone(), Arc::clone(deciders));
-                    info!(generation, "another policy is in force");
+                    self.put_in_force(&numbered, |policy, deciders| {
+                        self.authority.set_policy_and_deciders(policy, deciders);
+                    });
                 }
                 self.tell(&numbered);
+                // Last: who reads it may look at the rest.
+                if numbered.is_new {
+                    let generation = numbered.policy.generation;
+                    info!(generation, "another policy is in force");
+                }
             }
             Err(error) => {
                 let error = format!("{error:#}");
@@ -175,6 +184,19 @@ impl Live {
                     "the policy cannot be put on record; the one before stays in force"
                 );
             }
+        }
+    }
+
+    /// Exchanges the rules, and how tokens are handled. No rule ever looks at tokens while they are not in use.
+    fn put_in_force(&self, numbered: &Numbered, set_rules: impl FnOnce(Policy, Arc<dyn Deciders>)) {
+        let tokens = numbered.tokens.clone();
+        let rules = || set_rules(numbered.policy.clone(), Arc::clone(&numbered.deciders));
+        if tokens.enabled {
+            self.authority.set_tokens(tokens);
+            rules();
+        } else {
+            rules();
+            self.authority.set_tokens(tokens);
         }
     }
 
@@ -190,6 +212,7 @@ impl Live {
             text,
             files,
             deciders,
+            tokens,
         } = loaded;
         let before = self.authority.policy().generation;
         let version = self.authority.policy_version(&text).await?;
@@ -206,6 +229,7 @@ impl Live {
             files: serve::shown(&files),
             policy,
             deciders,
+            tokens,
         })
     }
 
@@ -251,6 +275,10 @@ impl Live {
         let settings = &running.settings;
         let server = first_start::puppet_credentials(&self.authority, settings).await?;
         self.puppet_identity.replace(&server)?;
+        if let Some((_, identity)) = &self.smart_proxy {
+            let own = serve::foreman_identity(&settings.config.foreman)?;
+            identity.replace(own.as_ref().unwrap_or(&server))?;
+        }
         if let (Some(identity), Some(url)) =
             (&self.kubernetes_identity, &running.addresses.kubernetes)
         {
@@ -305,6 +333,9 @@ fn bound(started: &Config, wanted: Config) -> Config {
     config.store = started.store;
     config.kubernetes.listen = started.kubernetes.listen;
     config.metrics.listen = started.metrics.listen;
+    let trusted_hosts = std::mem::take(&mut config.foreman.trusted_hosts);
+    config.foreman.clone_from(&started.foreman);
+    config.foreman.trusted_hosts = trusted_hosts;
     config
 }
 
@@ -353,8 +384,9 @@ fn changes_at_run_time(key: &str) -> bool {
 }
 
 /// What [`Live::reload`] puts in force. A key that is not here waits for the next start and is named.
-const AT_RUN_TIME: [&str; 20] = [
+const AT_RUN_TIME: [&str; 22] = [
     "access",
+    "foreman.trusted_hosts",
     "gc",
     "hostnames",
     "limits.csr_per_minute_per_certname",
@@ -373,6 +405,7 @@ const AT_RUN_TIME: [&str; 20] = [
     "puppet.ca_ttl",
     "puppet.puppet_conf",
     "signers",
+    "tokens",
     "webhooks",
 ];
 

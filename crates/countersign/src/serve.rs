@@ -28,8 +28,10 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
 use self::announcement::welcome;
-use self::listeners::{Place, advised, bind_kubernetes, bind_puppet, open_files, reachable, url};
-pub(crate) use self::listeners::{renewals, request_rates};
+use self::listeners::{
+    Place, advised, bind_foreman, bind_kubernetes, bind_puppet, open_files, reachable, url,
+};
+pub(crate) use self::listeners::{foreman_identity, renewals, request_rates, warn_of_foreman};
 use self::signals::{Asked, Signals};
 use crate::cli::ServeArgs;
 use crate::config::{Autosign, Listen};
@@ -111,7 +113,12 @@ impl Service {
         let was_there = first_act.iter().any(|(_, entry)| entry.action == "import");
         let store: Arc<dyn Store> = Arc::new(store);
         let audit_key = Arc::new(audit_keys::prepare(folder)?);
-        let (connections, files_before) = open_files(&settings.config.limits);
+        let foreman = &settings.config.foreman;
+        let listeners = match foreman.listen {
+            Listen::On(_) => 3,
+            Listen::Off => 2,
+        };
+        let (connections, files_before) = open_files(&settings.config.limits, listeners);
         let loaded = Loaded::read(&settings)?;
         let version = policy_version(&*store, &SystemClock, &loaded.text).await?;
         let mut policy = loaded.policy;
@@ -122,6 +129,7 @@ impl Service {
         counters.policies.applied(policy.generation);
         let authority = start_authority(&settings, store, policy, counters.engine()).await?;
         authority.set_deciders(loaded.deciders);
+        authority.set_tokens(loaded.tokens);
         if !shows_all.is_empty() {
             authority.complete_requests_are_shown(&shows_all).await?;
         }
@@ -145,9 +153,12 @@ impl Service {
         let mut addresses = ServerFile {
             puppet: url(puppet.address()?),
             kubernetes: None,
+            foreman: None,
             metrics: watched.url.clone(),
             certname: settings.names.certname.clone(),
         };
+        let puppet_port = puppet.address()?.port();
+        let shown_by_puppet = puppet_identity;
         let puppet_identity = puppet.identity();
         let mut kubernetes_identity = None;
         let mut listeners = vec![puppet];
@@ -159,6 +170,16 @@ impl Service {
             first_start::write_kubeconfig(&authority, folder, &url, &admin)?;
             addresses.kubernetes = Some(url);
             kubernetes_identity = Some(listener.identity());
+            listeners.push(listener);
+        }
+        let mut smart_proxy = None;
+        if let Listen::On(address) = foreman.listen {
+            // As agents call it, whatever address it listens on.
+            let puppet_url = format!("https://{}:{puppet_port}", settings.names.certname);
+            let behind = (&door, &shown_by_puppet, puppet_url.as_str());
+            let (trusted, listener) = bind_foreman(address, foreman, place, behind).await?;
+            addresses.foreman = Some(url(listener.address()?));
+            smart_proxy = Some((trusted, listener.identity()));
             listeners.push(listener);
         }
         warn_of_autosigning(&settings);
@@ -188,6 +209,7 @@ impl Service {
             limits,
             puppet_identity,
             kubernetes_identity,
+            smart_proxy,
             log,
             collection,
             files_before,

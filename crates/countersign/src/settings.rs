@@ -19,6 +19,7 @@ use crate::data_folder::DataFolder;
 use crate::first_start;
 use crate::logging;
 use crate::signers;
+use crate::tokens;
 
 /// Everything that `serve` needs to know.
 #[derive(Debug)]
@@ -228,6 +229,11 @@ fn check(config: &Config) -> Result<()> {
     for (key, span) in lifetimes {
         span.as_lifetime()
             .with_context(|| format!("puppet.{key}"))?;
+    }
+    tokens::check(&config.tokens)?;
+    let foreman = &config.foreman;
+    if foreman.cert.is_some() != foreman.key.is_some() {
+        bail!("foreman.cert and foreman.key belong together: name both files or none");
     }
     logging::check(&config.log.level)?;
     Ok(())
@@ -494,6 +500,17 @@ mod tests {
                 "puppet: {auto_renewal_cert_ttl: 1m}",
                 "puppet.auto_renewal_cert_ttl: 1m is no lifetime",
             ),
+            (
+                "tokens: {default_ttl: 8d}",
+                "tokens.default_ttl: 8d is longer than tokens.max_ttl, which is 7d",
+            ),
+            ("tokens: {glob_max_ttl: 0s}", "never good"),
+            ("tokens: {sources: []}", "tokens.sources: the list is empty"),
+            (
+                "tokens: {sources: [challengePassword, 1.2.840.113549.1.9.7]}",
+                "challengePassword stands there twice",
+            ),
+            ("foreman: {cert: /a}", "foreman.cert and foreman.key"),
             ("log: {level: loud}", "off, error, warn, info, debug, trace"),
             (
                 "log: {level: 'info,rustls=loud'}",

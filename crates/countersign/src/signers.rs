@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context as _, Result, bail, ensure};
 use countersign_authority::profile::{Authorization, NameKinds, OtherNames, PuppetSettings, Usage};
 use countersign_authority::{IssuerId, OnWaiting, Profile, Signer};
+use countersign_pki::{Carrier, Oid, oid};
 use countersign_policy::{Apex, Policy, Rule, RuleKind, SignerName};
 use countersign_server::access::{Holder, Role};
 
@@ -66,8 +67,18 @@ pub(crate) fn all(config: &Config) -> Result<Vec<Signer>> {
         ),
     ];
     let duplicates = config.puppet.allow_duplicate_certs;
+    // Whoever is given a token there would read it in everybody's certificate.
+    let carriers = config.tokens.carriers();
+    let withheld: Vec<Oid> = match carriers.contains(&Carrier::PresharedKey) {
+        true => vec![oid::PP_PRESHARED_KEY],
+        false => Vec::new(),
+    };
     let mut signers = Vec::new();
     for (name, profile, issuer) in built_in {
+        let profile = Profile {
+            withheld: withheld.clone(),
+            ..profile
+        };
         signers.push(Signer {
             one_certificate_per_name: name == PUPPET_AGENT && !duplicates,
             on_waiting: match name == PUPPET_AGENT && duplicates {
@@ -126,9 +137,17 @@ pub(crate) fn policy(config: &Config, names: &ServerNames) -> Result<Policy> {
         .map(str::to_owned);
     let addresses = names.addresses.iter().map(ToString::to_string);
     let holders = config.access.iter().filter_map(role_holder);
-    let reserved_names: BTreeSet<String> = own.chain(addresses).chain(holders).collect();
+    // Who may call as a smart proxy's client mints and signs; another authority's clients have no names here.
+    let foreman = &config.foreman;
+    let trusted = foreman
+        .trusted_hosts
+        .iter()
+        .filter(|_| foreman.ca.is_none());
+    let trusted = trusted.map(|name| name.to_lowercase());
+    let reserved_names: BTreeSet<String> =
+        own.chain(addresses).chain(holders).chain(trusted).collect();
     Ok(Policy {
-        tokens: countersign_policy::TokenHandling::default(),
+        tokens: config.tokens.handling(),
         generation: 1,
         rules,
         reserved_names,

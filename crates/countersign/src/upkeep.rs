@@ -103,13 +103,16 @@ async fn reconsider(authority: Authority, stop: CancellationToken) {
     }
 }
 
-/// Forgets old requests: at once, then after each interval, and whenever the rules change.
+/// Forgets old requests and enrolment tokens: at once, then after each interval, and whenever the rules change.
 pub(crate) async fn collect(
     authority: Authority,
     mut rules: watch::Receiver<Collection>,
     stop: CancellationToken,
 ) {
-    let mut health = Health::new("forget old requests");
+    let (mut health, mut tokens) = (
+        Health::new("forget old requests"),
+        Health::new("forget old enrolment tokens"),
+    );
     loop {
         let Collection {
             interval,
@@ -117,6 +120,10 @@ pub(crate) async fn collect(
         } = rules.borrow_and_update().clone();
         tokio::select! {
             collected = authority.collect(&of) => health.told(collected),
+            () = stop.cancelled() => return,
+        };
+        tokio::select! {
+            purged = authority.purge_tokens() => tokens.told(purged),
             () = stop.cancelled() => return,
         };
         tokio::select! {

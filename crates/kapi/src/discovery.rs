@@ -88,16 +88,18 @@ pub const AUTHENTICATION: ApiGroup = ApiGroup {
     )],
 };
 
+/// `kubectl auth can-i`, where only the sender's own rights are told.
+pub const SELF_AUTHORIZATION: ApiGroup = ApiGroup {
+    resources: &[SELF_ACCESS],
+    ..AUTHORIZATION
+};
+
 /// `kubectl auth can-i`, and access reviews of controllers.
 pub const AUTHORIZATION: ApiGroup = ApiGroup {
     name: "authorization.k8s.io",
     version: "v1",
     resources: &[
-        review(
-            "selfsubjectaccessreviews",
-            "selfsubjectaccessreview",
-            "SelfSubjectAccessReview",
-        ),
+        SELF_ACCESS,
         review(
             "selfsubjectrulesreviews",
             "selfsubjectrulesreview",
@@ -200,6 +202,12 @@ const fn review(name: &'static str, singular: &'static str, kind: &'static str) 
         subresources: &[],
     }
 }
+
+const SELF_ACCESS: ApiResource = review(
+    "selfsubjectaccessreviews",
+    "selfsubjectaccessreview",
+    "SelfSubjectAccessReview",
+);
 
 /// `Content-Type` of the aggregated form; clients look for all three parameters.
 pub const AGGREGATED_CONTENT_TYPE: &str =

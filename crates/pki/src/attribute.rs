@@ -1,6 +1,6 @@
 //! Attributes of a request (RFC 2986 4.1).
 
-use crate::der::{FieldFault, InField, Tlv, tag};
+use crate::der::{self, FieldFault, InField, Tlv, tag};
 use crate::oid::Oid;
 use crate::value::RawValue;
 
@@ -14,6 +14,24 @@ pub struct Attribute {
 }
 
 impl Attribute {
+    /// An attribute with one text, for a request of our own. Text within the alphabet of PrintableString (X.680 41.4) is one, as
+    /// Puppet agents write it; any other is a UTF8String, the choice of DirectoryString that every processor takes (RFC 2985 5.4.1).
+    #[must_use]
+    pub fn of_text(oid: Oid, text: &str) -> Self {
+        let is_printable = |b: u8| b.is_ascii_alphanumeric() || b" '()+,-./:=?".contains(&b);
+        let tag = if text.bytes().all(is_printable) {
+            tag::PRINTABLE_STRING
+        } else {
+            tag::UTF8_STRING
+        };
+        let mut value = Vec::with_capacity(text.len().saturating_add(8));
+        der::write(&mut value, tag, text.as_bytes());
+        Attribute {
+            oid,
+            values: vec![RawValue::of_written(value, text.len())],
+        }
+    }
+
     pub(crate) fn read(tlv: &Tlv<'_>, field: &'static str) -> Result<Self, FieldFault> {
         let mut fields = tlv.reader();
         let oid = fields
@@ -28,5 +46,25 @@ impl Attribute {
             values.push(RawValue::from_tlv(&reader.any().within(field)?));
         }
         Ok(Attribute { oid, values })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oid::CHALLENGE_PASSWORD;
+
+    #[test]
+    fn texts_are_written_as_agents_write_them() {
+        for (text, der) in [
+            ("ab.1", &[0x13, 4, b'a', b'b', b'.', b'1'][..]),
+            ("ab_1", &[0x0c, 4, b'a', b'b', b'_', b'1']),
+            ("", &[0x13, 0]),
+        ] {
+            let attribute = Attribute::of_text(CHALLENGE_PASSWORD, text);
+            let value = RawValue::from_der(der).unwrap();
+            assert_eq!(value.text().as_deref(), Some(text));
+            assert_eq!(attribute.values, [value]);
+        }
     }
 }

@@ -21,6 +21,11 @@ impl RawValue {
         }
     }
 
+    /// An element that was just written, with so many octets of content.
+    pub(crate) fn of_written(der: Vec<u8>, content_len: usize) -> Self {
+        RawValue { der, content_len }
+    }
+
     /// The element that these bytes are.
     ///
     /// # Errors

@@ -8,10 +8,11 @@ use crate::allowlist::wildcard_covers;
 use crate::evidence::{Evidence, PersonDecision, PersonVerdict, Query};
 use crate::expression::{Expression, Facts};
 use crate::facts::LedgerFacts;
-use crate::kinds::{Checked, Looking, short};
+use crate::kinds::{Checked, Ending, Looking, short};
+use crate::masking::masked;
 use crate::request::Request;
 use crate::rules::{OnUnavailable, Otherwise, Policy, Rule, RuleEffect};
-use crate::token::{OnMissing, OnToken};
+use crate::token::OnMissing;
 use crate::verdict::{
     Answer, Approval, Deciding, Effect, Explanation, Finding, Step, Use, Verdict,
 };
@@ -33,7 +34,7 @@ pub enum Outcome {
 ///
 /// A person's word, once given, settles the request. Otherwise the rules of the request's signer are
 /// asked in order; the first that approves or denies ends it, and so does one whose evidence cannot be had, unless it
-/// says otherwise. When all abstain, the request waits for a person. Same arguments, same outcome.
+/// says otherwise, or that leaves a wrong token to a person. When all abstain, the request waits for a person. Same arguments, same outcome.
 pub fn decide(
     policy: &Policy,
     request: &Request<'_>,
@@ -53,6 +54,7 @@ pub fn decide(
         let Asked {
             step,
             retry,
+            waits,
             uses,
             lifetime,
         } = asked;
@@ -69,6 +71,7 @@ pub fn decide(
                 let explanation = so_far.settled(Effect::Deny, rule, None);
                 return Outcome::Done(Verdict::Deny(explanation));
             }
+            Answer::Abstain if waits => break,
             Answer::Abstain => {}
         }
         if finding == Finding::Unavailable && rule.on_unavailable == OnUnavailable::Stop {
@@ -88,8 +91,8 @@ pub fn decide(
     if !so_far.stopped
         && let Some((rule, step)) = token_reason(policy, request, &so_far)
     {
-        so_far.code = step.code.clone();
-        if step.code == "token_missing" && policy.tokens.on_missing == OnMissing::Deny {
+        so_far.code = step.code;
+        if step.finding == Finding::Absent && policy.tokens.on_missing == OnMissing::Deny {
             let (name, policy) = (rule.name.clone(), rule.policy.as_ref().to_owned());
             so_far.effect = Effect::Deny;
             so_far.by = Some(Deciding::Rule { name, policy });
@@ -139,19 +142,23 @@ fn by_person(policy: &Policy, decision: &PersonDecision) -> Verdict {
 struct Asked {
     step: Step,
     retry: bool,
+    /// Whether it leaves the request to a person, and no other rule is asked.
+    waits: bool,
     uses: Vec<Use>,
     lifetime: Option<u64>,
 }
 
-/// What the first rule that looked for a token has to say of it, where the rules left the request to a person.
+/// What the first rule that looked for a token has to say of it, where the rules left the request to a person. What a
+/// build window says of it counts if no other rule looked.
 fn token_reason<'a>(
     policy: &'a Policy,
     request: &'a Request<'_>,
     so_far: &Explanation,
 ) -> Option<(&'a Rule, Step)> {
-    let asked = policy.rules_for(request.signer).zip(&so_far.steps);
-    let mut tokens = asked.filter(|(_, step)| step.code.starts_with("token_"));
-    tokens.next().map(|(rule, step)| (rule, step.clone()))
+    let asked = || policy.rules_for(request.signer).zip(&so_far.steps);
+    let found = asked().find(|(_, step)| step.code.starts_with("token_"));
+    let found = found.or_else(|| asked().find(|(_, step)| step.code == "window_needs_token"));
+    found.map(|(rule, step)| (rule, step.clone()))
 }
 
 /// Asks one rule. `Err`: it needs these first.
@@ -189,8 +196,7 @@ fn ask(
         request,
         evidence,
         now,
-        denies_tokens: policy.tokens.on_reject == OnToken::Deny
-            && rule.effect == RuleEffect::Approve,
+        on_reject: policy.tokens.on_reject,
     };
     let mut done: Vec<Checked> = Vec::new();
     for kind in &rule.kinds {
@@ -204,7 +210,7 @@ fn ask(
     let answer = match done.last() {
         // A rule of no kind says nothing.
         None => Answer::Abstain,
-        Some(last) if last.denies => Answer::Deny,
+        Some(last) if last.ending == Some(Ending::Deny) => Answer::Deny,
         Some(last) => match (last.finding, rule.effect) {
             (Finding::Match, RuleEffect::Approve) => Answer::Approve,
             (Finding::Match, RuleEffect::Deny) => Answer::Deny,
@@ -278,6 +284,7 @@ fn answered(rule: &Rule, answer: Answer, done: Vec<Checked>) -> Asked {
     let finding = last.map_or(Finding::Absent, |last| last.finding);
     let code = last.map_or(Cow::Borrowed(""), |last| last.code.clone());
     let retry = done.iter().any(|checked| checked.retry);
+    let waits = last.is_some_and(|last| last.ending == Some(Ending::Wait));
     let lifetime = done.iter().filter_map(|checked| checked.lifetime).min();
     let micros = done.iter().map(|checked| checked.micros).sum();
     let is_match = finding == Finding::Match;
@@ -288,8 +295,8 @@ fn answered(rule: &Rule, answer: Answer, done: Vec<Checked>) -> Asked {
     let (mut reason, mut saw, mut uses, mut failed) =
         (String::new(), String::new(), Vec::new(), Vec::new());
     for checked in done {
-        join(&mut reason, &checked.reason);
-        join(&mut saw, &checked.saw);
+        join(&mut reason, &masked(&checked.reason));
+        join(&mut saw, &masked(&checked.saw));
         uses.extend(checked.uses);
         failed.extend(checked.failed);
     }
@@ -310,6 +317,7 @@ fn answered(rule: &Rule, answer: Answer, done: Vec<Checked>) -> Asked {
             micros,
         },
         retry,
+        waits,
         uses: if is_match { uses } else { Vec::new() },
         lifetime,
     }

@@ -13,7 +13,7 @@ use crate::facts::{BuildWindow, Execution, ListFile, WebhookAnswer};
 use crate::machine;
 use crate::request::Request;
 use crate::rules::{Executable, ListSource, MachineRule, Rule, RuleEffect, RuleKind, Webhook};
-use crate::token::{self, TokenFacts, token_name};
+use crate::token::{self, OnToken, TokenFacts, token_name};
 use crate::verdict::{Finding, Use};
 
 /// What one kind found.
@@ -25,13 +25,22 @@ pub(crate) struct Checked {
     pub(crate) micros: u64,
     /// Whether it is worth asking again.
     pub(crate) retry: bool,
-    /// Whether it denies, whatever the rule says of a finding.
-    pub(crate) denies: bool,
+    /// How it ends the decision, whatever the rule says of a finding.
+    pub(crate) ending: Option<Ending>,
     pub(crate) lifetime: Option<u64>,
     pub(crate) uses: Vec<Use>,
     pub(crate) failed: Vec<String>,
     /// The kind's word where it is known only now.
     pub(crate) kind: Option<&'static str>,
+}
+
+/// How what a kind found ends a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// The request is denied.
+    Deny,
+    /// It waits for a person: no later rule is asked.
+    Wait,
 }
 
 impl Checked {
@@ -43,7 +52,7 @@ impl Checked {
             saw: String::new(),
             micros: 0,
             retry: false,
-            denies: false,
+            ending: None,
             lifetime: None,
             uses: Vec::new(),
             failed: Vec::new(),
@@ -77,8 +86,8 @@ pub(crate) struct Looking<'a> {
     pub(crate) request: &'a Request<'a>,
     pub(crate) evidence: &'a Evidence,
     pub(crate) now: UnixTime,
-    /// Whether a token that is wrong denies.
-    pub(crate) denies_tokens: bool,
+    /// What becomes of a request whose token is wrong.
+    pub(crate) on_reject: OnToken,
 }
 
 type Found = Result<Checked, Vec<Query>>;
@@ -214,12 +223,16 @@ impl Looking<'_> {
                 closes: issuances.saturating_add(1) >= *max_issuances,
                 with_token: window.require_token,
             };
-            match window.require_token {
-                true => self.in_window_with_token(used)?,
-                false => Checked {
+            match (window.require_token, self.rule.effect) {
+                (true, RuleEffect::Approve) => self.in_window_with_token(used)?,
+                (false, RuleEffect::Approve) => Checked {
                     uses: vec![used],
                     ..Checked::matching("window", "a build window without token is open".to_owned())
                 },
+                // What is denied while a window is open is not let through by a token.
+                (_, RuleEffect::Deny) => {
+                    Checked::matching("window", "a build window is open".to_owned())
+                }
             }
         };
         Ok(Checked { saw, ..checked })
@@ -259,16 +272,17 @@ impl Looking<'_> {
 
     fn token(&self) -> Found {
         if let Some(stand_in) = self.stand_in("token", "token_missing") {
-            let denies = stand_in.finding == Finding::Mismatch;
-            return Ok(Checked { denies, ..stand_in });
+            return Ok(match stand_in.finding {
+                Finding::Mismatch => self.rejected_token("token_unknown", stand_in.reason),
+                Finding::Match | Finding::Absent | Finding::Unavailable | Finding::Skipped => {
+                    stand_in
+                }
+            });
         }
         let Some(found) = self.evidence.token() else {
             return Err(vec![Query::Token]);
         };
-        let rejected = |code, reason| Checked {
-            denies: self.denies_tokens,
-            ..Checked::mismatch(code, reason)
-        };
+        let rejected = |code, reason| self.rejected_token(code, reason);
         let checked = match &found.value {
             Err(why) => Checked::unavailable("store_unavailable", why.clone()),
             Ok(TokenFacts::Missing) => {
@@ -294,7 +308,7 @@ impl Looking<'_> {
                         uses: vec![Use::Token {
                             id: id.clone(),
                             name: token_name(self.request).to_owned(),
-                            replaces: known.existing.is_some(),
+                            replaces: known.replaced(self.now).is_some(),
                         }],
                         ..Checked::matching("token", format!("enrolment token {id} is for it"))
                     },
@@ -309,6 +323,16 @@ impl Looking<'_> {
             micros: found.micros,
             ..checked
         })
+    }
+
+    fn rejected_token(&self, code: &'static str, reason: String) -> Checked {
+        Checked {
+            ending: Some(match self.on_reject {
+                OnToken::Deny => Ending::Deny,
+                OnToken::Pend => Ending::Wait,
+            }),
+            ..Checked::mismatch(code, reason)
+        }
     }
 
     fn machine(&self, rule: MachineRule) -> Found {
@@ -392,7 +416,7 @@ impl Looking<'_> {
                 ..Checked::matching("webhook", with("allows it", reason))
             },
             WebhookAnswer::Deny { reason } => Checked {
-                denies: true,
+                ending: Some(Ending::Deny),
                 ..Checked::mismatch("webhook_denied", with("denies it", reason))
             },
             WebhookAnswer::Pend { reason } => {

@@ -18,6 +18,7 @@ mod facts;
 mod fields;
 mod kinds;
 mod machine;
+mod masking;
 mod nearest;
 mod request;
 mod rules;

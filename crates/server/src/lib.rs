@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod enrol;
+pub mod foreman;
 pub mod kubernetes;
 pub mod metrics;
 pub mod puppet;
@@ -26,4 +27,4 @@ pub use limits::{RequestLimits, RequestRates};
 pub use listener::{Identity, Listener, ListenerConfig, ListenerFault, Timeouts};
 pub use monitor::{Monitor, MonitorListener};
 pub use peer::{KnownClient, Peer, PeerIdentity};
-pub use tls::{OnBadCertificate, TlsFault, TlsIdentity};
+pub use tls::{ForeignClients, OnBadCertificate, TlsFault, TlsIdentity};

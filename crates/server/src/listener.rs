@@ -16,7 +16,9 @@ use tracing::warn;
 use crate::connection::Reception;
 use crate::metrics::Traffic;
 use crate::seats::{NoSeat, Seats};
-use crate::tls::{ClientRules, OnBadCertificate, TlsFault, TlsIdentity, server_config};
+use crate::tls::{
+    ClientRules, ForeignClients, OnBadCertificate, TlsFault, TlsIdentity, server_config,
+};
 
 /// A bound address of one trust domain with the door behind it.
 pub struct Listener {
@@ -109,7 +111,11 @@ impl Listener {
             connections,
             timeouts,
         } = config;
-        let rules = ClientRules { authority, issuer };
+        let rules = ClientRules {
+            authority,
+            issuer,
+            foreign: None,
+        };
         let tls = server_config(rules.clone(), on_bad_certificate, identity)?;
         let tcp = TcpListener::bind(address)
             .await
@@ -137,6 +143,25 @@ impl Listener {
             per_source: Some(per_source),
             ..self
         }
+    }
+
+    /// The same listener for clients of another authority in place of the issuer's. The handshake of anybody else fails.
+    ///
+    /// # Errors
+    /// If the listener's own certificate and key cannot be used.
+    pub fn for_foreign_clients(
+        mut self,
+        clients: ForeignClients,
+        identity: &TlsIdentity,
+    ) -> Result<Self, TlsFault> {
+        // As in `counted`: nobody else has it yet.
+        if let Some(reception) = Arc::get_mut(&mut self.reception) {
+            reception.rules.foreign = Some(clients);
+            let rules = reception.rules.clone();
+            let tls = server_config(rules, reception.on_bad_certificate, identity)?;
+            reception.tls.store(Arc::new(tls));
+        }
+        Ok(self)
     }
 
     /// The same listener, which counts what it sees.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use countersign_authority::{Authority, IssuerId};
-use countersign_pki::Certificate;
+use countersign_pki::{Certificate, UnixTime};
 use countersign_policy::SignerName;
 
 /// The other end of a connection; every request carries it as an extension.
@@ -22,6 +22,8 @@ pub(crate) enum Presented {
     Nothing,
     /// One of this trust domain that the ledger knows.
     Known(Arc<KnownClient>),
+    /// One of another authority, at a listener for its clients.
+    Foreign(Arc<Certificate>),
     /// One that does not count here: not of this trust domain, or the ledger does not know it.
     Unknown,
 }
@@ -65,12 +67,24 @@ impl Peer {
         }
     }
 
+    /// The name in a certificate of another authority, at a listener for its clients, as long as it is valid. One with
+    /// several names is nobody's.
+    pub(crate) fn foreign_name(&self, now: UnixTime) -> Option<&str> {
+        let Presented::Foreign(certificate) = &self.certificate else {
+            return None;
+        };
+        let has_ended = now < certificate.not_before() || now > certificate.not_after();
+        let mut names = certificate.subject().common_names();
+        let name = names.next().filter(|_| !has_ended)?;
+        names.next().is_none().then_some(name)
+    }
+
     /// The identity behind a request, checked for this request: connections live longer than
     /// certificates and revocations allow.
     pub fn identity(&self, authority: &Authority) -> PeerIdentity<'_> {
         match &self.certificate {
             Presented::Nothing => PeerIdentity::Anonymous,
-            Presented::Unknown => PeerIdentity::Refused,
+            Presented::Unknown | Presented::Foreign(_) => PeerIdentity::Refused,
             Presented::Known(client) => {
                 let certificate = &client.certificate;
                 let now = authority.now();

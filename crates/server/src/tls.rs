@@ -10,9 +10,13 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::{
     CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer, UnixTime as TlsTime,
 };
+use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, ServerConfig};
-use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
+    SignatureScheme,
+};
 
 /// A listener's own certificate chain and key, PEM.
 pub struct TlsIdentity {
@@ -34,6 +38,30 @@ pub enum TlsFault {
     /// Certificate and key do not serve together.
     #[error("the server certificate and key cannot be used")]
     Unusable(#[from] Error),
+}
+
+/// Clients whose certificates somebody else signs. The ledger does not know them, nor who of them was revoked.
+#[derive(Clone)]
+pub struct ForeignClients(Arc<dyn ClientCertVerifier>);
+
+impl ForeignClients {
+    /// Those below these CA certificates, PEM.
+    pub fn below(ca_pem: &[u8]) -> Result<Self, TlsFault> {
+        const WHAT: &str = "bundle of client CAs";
+        let mut roots = RootCertStore::empty();
+        for block in blocks(ca_pem, WHAT)? {
+            if block.label == "CERTIFICATE" {
+                roots.add(CertificateDer::from(block.der))?;
+            }
+        }
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+            .allow_unauthenticated()
+            .build();
+        // It fails where there is no certificate at all.
+        let verifier = verifier.map_err(|_| TlsFault::Pem { what: WHAT })?;
+        Ok(Self(verifier))
+    }
 }
 
 /// What a client certificate that does not count costs its holder.
@@ -69,9 +97,14 @@ pub(crate) fn server_config(
         .collect();
     let key = blocks(&identity.key_pem, "server key")?
         .into_iter()
-        .find(|block| block.label == "PRIVATE KEY")
+        .find_map(|block| match block.label.as_str() {
+            "PRIVATE KEY" => Some(PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(block.der))),
+            // Keys of other authorities' making.
+            "RSA PRIVATE KEY" => Some(PrivateKeyDer::Pkcs1(block.der.into())),
+            "EC PRIVATE KEY" => Some(PrivateKeyDer::Sec1(block.der.into())),
+            _ => None,
+        })
         .ok_or(TlsFault::Pem { what: "server key" })?;
-    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.der));
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(Arc::new(verifier))
@@ -95,6 +128,8 @@ fn blocks(text: &[u8], what: &'static str) -> Result<Vec<pem::Block>, TlsFault> 
 pub(crate) struct ClientRules {
     pub(crate) authority: Authority,
     pub(crate) issuer: IssuerId,
+    /// In their place, those that somebody else signed.
+    pub(crate) foreign: Option<ForeignClients>,
 }
 
 impl ClientRules {
@@ -153,9 +188,12 @@ impl ClientCertVerifier for ClientVerifier {
     fn verify_client_cert(
         &self,
         end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _now: TlsTime,
+        intermediates: &[CertificateDer<'_>],
+        now: TlsTime,
     ) -> Result<ClientCertVerified, Error> {
+        if let Some(ForeignClients(verifier)) = &self.rules.foreign {
+            return verifier.verify_client_cert(end_entity, intermediates, now);
+        }
         match self.on_bad_certificate {
             OnBadCertificate::FailHandshake => {
                 self.rules.check(end_entity)?;

@@ -49,6 +49,8 @@ pub struct Addresses {
     pub puppet: String,
     /// URL of the Kubernetes API; empty if it is off.
     pub kubernetes: String,
+    /// URL of what Foreman takes for a smart proxy; empty if it is off.
+    pub foreman: String,
     /// URL of metrics and health; empty if they are off.
     pub metrics: String,
 }
@@ -62,6 +64,11 @@ impl Addresses {
     /// The port of the Kubernetes API.
     pub fn kubernetes_port(&self) -> Option<u16> {
         port(&self.kubernetes)
+    }
+
+    /// The port of what Foreman takes for a smart proxy.
+    pub fn foreman_port(&self) -> Option<u16> {
+        port(&self.foreman)
     }
 
     /// The port of metrics and health.
@@ -80,6 +87,7 @@ impl Addresses {
         Self {
             puppet: value("puppet="),
             kubernetes: value("kubernetes="),
+            foreman: value("foreman="),
             metrics: value("metrics="),
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use aws_lc_rs::hmac;
-use countersign_authority::Question;
+use countersign_authority::{Question, masked_tokens};
 use countersign_pki::{CheckedCsr, Oid, UnixTime, oid};
 use countersign_policy::{Webhook, WebhookMode};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -76,7 +76,7 @@ struct Body<'a> {
     certname: &'a str,
     source: Option<IpAddr>,
     csr: Csr,
-    token: Token,
+    token: Token<'a>,
     existing: Existing<'a>,
 }
 
@@ -99,11 +99,11 @@ struct Key {
 }
 
 #[derive(Serialize)]
-struct Token {
+struct Token<'a> {
     present: bool,
-    id: Option<String>,
+    id: Option<&'a str>,
     verified: bool,
-    external_ref: Option<String>,
+    external_ref: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -122,10 +122,13 @@ impl<'a> Body<'a> {
             source: question.source,
             csr: Csr::new(question.csr, include_csr),
             token: Token {
-                present: carries_secret(question.csr),
-                id: None,
-                verified: false,
-                external_ref: None,
+                present: question.token.is_some() || carries_secret(question.csr),
+                id: question.token.and_then(|token| token.id),
+                verified: question.token.is_some_and(|token| token.verified),
+                external_ref: question
+                    .token
+                    .map(|token| token.external_ref)
+                    .filter(|external| !external.is_empty()),
             },
             existing: Existing {
                 certificate: question.certificate,
@@ -152,7 +155,11 @@ impl Csr {
             },
             sans: csr.alt_names().iter().map(ToString::to_string).collect(),
             extensions: extensions
-                .map(|extension| (extension.oid.to_string(), extension.text_value()))
+                .map(|extension| {
+                    let text = extension.text_value();
+                    let text = text.map(|text| masked_tokens(&text).into_owned());
+                    (extension.oid.to_string(), text)
+                })
                 .collect(),
             attributes: attributes.map(|a| a.oid.to_string()).collect(),
             pem: include_csr.then(|| csr.to_pem()),

@@ -41,6 +41,7 @@ impl Profile {
             subject_key_id: true,
             comment: Some("Puppet Server Internal Certificate"),
             added: Vec::new(),
+            withheld: Vec::new(),
         }
     }
 
@@ -141,6 +142,7 @@ impl Profile {
             subject_key_id: false,
             comment: None,
             added: Vec::new(),
+            withheld: Vec::new(),
         }
     }
 }

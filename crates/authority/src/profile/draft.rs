@@ -10,6 +10,7 @@ use super::{AltNameRule, ExtensionRule, Lifetime, Profile, SubjectRule, Usage, U
 use crate::issuance::Draft;
 use crate::issuer::Issuer;
 use crate::model::{Intent, Owner, RequestId};
+use crate::token::looks_like_a_token;
 
 /// From when until when a certificate holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,7 +229,9 @@ impl Profile {
                 .filter(|e| e.oid != oid::SUBJECT_ALT_NAME)
             {
                 // `examine` refused values that are not text and arcs that are not permitted.
-                if let Some(text) = requested.text_value() {
+                if let Some(text) = requested.text_value()
+                    && !self.withholds(&requested.oid, &text)
+                {
                     extensions.push(ext::utf8_extension(
                         requested.oid,
                         &text,
@@ -239,6 +242,11 @@ impl Profile {
         }
         extensions.extend(self.added.iter().cloned());
         Ok(extensions)
+    }
+
+    /// Whether a requested extension stays out because it carries a secret: anybody can fetch a certificate.
+    fn withholds(&self, id: &Oid, text: &str) -> bool {
+        self.withheld.contains(id) || (*id == oid::PP_PRESHARED_KEY && looks_like_a_token(text))
     }
 
     fn issued_usages(&self, csr: &CheckedCsr, wishes: &Wishes) -> (Option<KeyUsage>, Vec<Oid>) {

@@ -37,6 +37,8 @@ pub struct Profile {
     pub comment: Option<&'static str>,
     /// Extensions that the signer adds by itself.
     pub added: Vec<Extension>,
+    /// Requested extensions that are let in and not copied, because what they carry is a secret.
+    pub withheld: Vec<Oid>,
 }
 
 /// Where the subject comes from.

@@ -16,6 +16,8 @@ mod takeover;
 mod unfinished;
 pub(crate) mod usage;
 
+pub(crate) use place::alt_name;
+
 use std::collections::BTreeMap;
 
 use anyhow::Result;
@@ -567,6 +569,7 @@ mod tests {
     fn groups(choice: &Choice) -> Groups {
         let reply = Reply {
             status: StatusCode::OK,
+            headers: http::HeaderMap::new(),
             body: STATUSES.into(),
         };
         Groups::new(&reply, choice).unwrap()

@@ -4,10 +4,12 @@
 
 mod access;
 mod ca_conf;
+mod foreman;
 mod gc;
 mod hocon;
 mod puppet_conf;
 mod puppet_server;
+mod tokens;
 mod yaml_fault;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,8 +27,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub(crate) use access::AccessSection;
 pub(crate) use countersign_policy::{Span, nearest};
+pub(crate) use foreman::ForemanSection;
 pub(crate) use gc::{Collection, GcSection};
 pub(crate) use puppet_server::Remarks;
+pub(crate) use tokens::{KeyFile, Source, TokensSection};
 
 /// What the file may say. A key that is left out has its default.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -47,6 +51,8 @@ pub(crate) struct Config {
     pub(crate) puppet: PuppetSection,
     pub(crate) kubernetes: KubernetesSection,
     pub(crate) access: Vec<AccessSection>,
+    pub(crate) tokens: TokensSection,
+    pub(crate) foreman: ForemanSection,
     pub(crate) gc: GcSection,
     pub(crate) limits: LimitsSection,
     /// The file that it was read from.
@@ -70,6 +76,8 @@ impl Default for Config {
             puppet: PuppetSection::default(),
             kubernetes: KubernetesSection::default(),
             access: Vec::new(),
+            tokens: TokensSection::default(),
+            foreman: ForemanSection::default(),
             gc: GcSection::default(),
             limits: LimitsSection::default(),
             file: None,
@@ -300,6 +308,7 @@ impl Default for KubernetesSection {
 pub(crate) struct LimitsSection {
     pub(crate) csr_per_minute_per_source: u32,
     pub(crate) csr_per_minute_per_certname: u32,
+    pub(crate) token_failures_per_10_minutes: u32,
     pub(crate) pending_per_source: usize,
     pub(crate) connections: usize,
     pub(crate) connections_per_source: usize,
@@ -311,6 +320,7 @@ impl Default for LimitsSection {
         Self {
             csr_per_minute_per_source: 6000,
             csr_per_minute_per_certname: 30,
+            token_failures_per_10_minutes: 10,
             pending_per_source: 10_000,
             connections: 0,
             connections_per_source: 0,

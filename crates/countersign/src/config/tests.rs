@@ -1,5 +1,7 @@
 use std::collections::BTreeSet;
 
+use countersign_pki::Carrier;
+use countersign_policy::{OnMissing, OnToken};
 use serde_json::Value;
 
 use super::*;
@@ -39,11 +41,16 @@ access:
   - {certname: ops01.example.com, role: admin}
   - {suffix: .ops.example.com, role: sign, suffixes: [.lab.example.com]}
   - {group: auditors, role: read}
+tokens:
+  {enabled: true, sources: [challengePassword, pp_preshared_key], default_ttl: 2h, max_ttl: 3d, glob_max_ttl: 12h, retry_window: 0s,
+   on_token_reject: pend, on_token_missing: deny, mac_key: {file: token.key}, mac_keys_old: [{file: /srv/token-2025.key}],
+   purge_after: 7d, max_active: 500}
+foreman: {listen: 127.0.0.1:8443, trusted_hosts: [foreman.example.com], cert: /srv/a.pem, key: /srv/b.pem, ca: /srv/c.pem}
 gc:
   interval: 10m
   puppet: {pending: 90d, denied: off}
   kubernetes: {issued: 2h}
-limits: {csr_per_minute_per_source: 0, csr_per_minute_per_certname: 5, pending_per_source: 7, connections: 100,
+limits: {csr_per_minute_per_source: 0, csr_per_minute_per_certname: 5, token_failures_per_10_minutes: 3, pending_per_source: 7, connections: 100,
          connections_per_source: 9, csr_bytes: 8192}
 ";
 
@@ -85,6 +92,20 @@ fn reads_every_key() {
     assert_eq!(config.limits.csr_per_minute_per_source, 0);
     assert_eq!(config.limits.csr_per_minute_per_certname, 5);
     assert_eq!(config.limits.pending_per_source, 7);
+    assert_eq!(config.limits.token_failures_per_10_minutes, 3);
+    let tokens = &config.tokens;
+    assert_eq!(tokens.enabled, Some(true));
+    let carriers = [Carrier::ChallengePassword, Carrier::PresharedKey];
+    assert_eq!(tokens.carriers(), carriers);
+    assert_eq!(tokens.retry_window, Span::seconds(0));
+    let handling = tokens.handling();
+    assert_eq!(
+        (handling.on_reject, handling.on_missing),
+        (OnToken::Pend, OnMissing::Deny)
+    );
+    let current = tokens.mac_key.as_ref().map(|key| key.file.as_path());
+    assert_eq!(current, Some(Path::new("token.key")));
+    assert_eq!(config.foreman.listen.to_string(), "127.0.0.1:8443");
     let executable = &config.puppet.autosign_executable;
     assert_eq!(executable.timeout, Span::seconds(5));
     assert_eq!(executable.environment["CMDB_TOKEN"], "hush");
@@ -258,6 +279,31 @@ fn faults_name_file_line_and_key_and_say_what_belongs_there() {
         (
             "access: [{certname: a, role: read, suffixes: [.b]}]",
             "1: access[0]: suffixes: the role read has no limit: remove them, or give the role sign or mint",
+        ),
+        (
+            "tokens: {mac_key: hushhush}",
+            "1: tokens.mac_key: a key is named by its file and does not stand here itself: write {file: PATH}",
+        ),
+        (
+            "tokens: {mac_keys_old: [12345678]}",
+            "1: tokens.mac_keys_old[0]: a key is named by its file and does not stand here itself: write {file: PATH}",
+        ),
+        (
+            "tokens: {mac_key: {value: hushhush}}",
+            "1: tokens.mac_key: a key is named by its file and does not stand here itself: write {file: PATH}",
+        ),
+        (
+            "tokens: {on_token_reject: sign}",
+            "1: tokens.on_token_reject: \"sign\" is none of deny, pend",
+        ),
+        (
+            "tokens: {sources: [pp_role]}",
+            "1: tokens.sources[0]: \"pp_role\" is not for tokens: besides challengePassword and pp_preshared_key only \
+             private attributes are, with an object identifier below 1.3.6.1.4.1.34380.1.2",
+        ),
+        (
+            "tokens: {max_active: 0}",
+            "1: tokens.max_active: integer `0` is too small: write 1 or more, for example 8",
         ),
         (
             "gc: {puppet: {pending: x}}",

@@ -6,7 +6,11 @@ impl ServerFile {
     /// Where everything is, in one line.
     pub(super) fn status(&self) -> String {
         let mut line = format!("puppet={}", self.puppet);
-        for (name, url) in [("kubernetes", &self.kubernetes), ("metrics", &self.metrics)] {
+        for (name, url) in [
+            ("kubernetes", &self.kubernetes),
+            ("foreman", &self.foreman),
+            ("metrics", &self.metrics),
+        ] {
             if let Some(url) = url {
                 line.push_str(&format!(" {name}={url}"));
             }

@@ -2,24 +2,25 @@
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Error, Result, anyhow};
-use countersign_authority::{Authority, Clock as _, IssuerId, SystemClock};
+use anyhow::{Context as _, Error, Result, anyhow};
+use countersign_authority::{Authority, Clock as _, IssuerId, SystemClock, private_file};
 use countersign_pki::UnixTime;
 use countersign_policy::SignerName;
 use countersign_server::access::Access;
 use countersign_server::enrol::PolicyState;
+use countersign_server::foreman::{self, ForemanDoor, TrustedHosts};
 use countersign_server::metrics::{Doorway, TrafficMetrics};
 use countersign_server::{
-    Listener, ListenerConfig, ListenerFault, OnBadCertificate, RequestLimits, RequestRates,
-    Timeouts, TlsIdentity, enrol, kubernetes, puppet,
+    ForeignClients, Listener, ListenerConfig, ListenerFault, OnBadCertificate, RequestLimits,
+    RequestRates, Timeouts, TlsIdentity, enrol, kubernetes, puppet,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::warn;
 
-use crate::config::LimitsSection;
+use crate::config::{ForemanSection, LimitsSection, Listen};
 use crate::settings::Settings;
 use crate::signers;
 
@@ -119,6 +120,70 @@ pub(super) async fn bind_kubernetes(
     Ok(place.furnish(listener, Doorway::Kubernetes))
 }
 
+/// The listener that Foreman takes for a smart proxy, and who may call there. Where it has no certificate of its own, it
+/// shows that of the Puppet listener.
+pub(super) async fn bind_foreman(
+    address: SocketAddr,
+    section: &ForemanSection,
+    place: Place<'_>,
+    puppet: (&puppet::PuppetDoor, &TlsIdentity, &str),
+) -> Result<(TrustedHosts, Listener)> {
+    let (door, shown, puppet_url) = puppet;
+    let authority = place.authority;
+    let trusted = TrustedHosts::new(&section.trusted_hosts);
+    let door = ForemanDoor::new(door.clone(), trusted.clone(), puppet_url);
+    let router = foreman::router(door.within(place.limits.clone()));
+    let own = foreman_identity(section)?;
+    let identity = own.as_ref().unwrap_or(shown);
+    let config = ListenerConfig {
+        address,
+        issuer: IssuerId::parse(signers::PUPPET_ISSUER)?,
+        identity,
+        on_bad_certificate: OnBadCertificate::FailHandshake,
+        connections: place.connections,
+        timeouts: Timeouts::STANDARD,
+    };
+    let bound = Listener::bind(authority.clone(), router, config).await;
+    let mut listener = bound.map_err(|fault| advised(fault, "foreman.listen"))?;
+    if let Some(path) = &section.ca {
+        let clients = ForeignClients::below(&read(path, "foreman.ca")?)
+            .with_context(|| format!("foreman.ca: {}", path.display()))?;
+        listener = listener.for_foreign_clients(clients, identity)?;
+    }
+    warn_of_foreman(section, authority);
+    Ok((trusted, place.furnish(listener, Doorway::Foreman)))
+}
+
+/// The certificate that the configuration names for the listener, as its files are now.
+pub(crate) fn foreman_identity(section: &ForemanSection) -> Result<Option<TlsIdentity>> {
+    let (Some(cert), Some(key)) = (&section.cert, &section.key) else {
+        return Ok(None);
+    };
+    let chain_pem = read(cert, "foreman.cert")?;
+    let key_pem = private_file::read(key)
+        .with_context(|| format!("foreman.key: {} cannot be used", key.display()))?;
+    Ok(Some(TlsIdentity { chain_pem, key_pem }))
+}
+
+fn read(path: &PathBuf, key: &str) -> Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("{key}: cannot read {}", path.display()))
+}
+
+/// Says what Foreman would find out at its first call.
+pub(crate) fn warn_of_foreman(section: &ForemanSection, authority: &Authority) {
+    if matches!(section.listen, Listen::Off) {
+        return;
+    }
+    if section.trusted_hosts.is_empty() {
+        warn!("foreman.trusted_hosts is empty: the Foreman listener refuses every caller");
+    }
+    if !authority.tokens_enabled() {
+        warn!(
+            "tokens.enabled is false: Foreman can list, sign and clean, and no host enrols by itself"
+        );
+    }
+}
+
 /// Why a listener does not listen, and what helps.
 pub(super) fn advised(fault: ListenerFault, flag: &str) -> Error {
     match fault {
@@ -150,10 +215,10 @@ pub(crate) fn renewals(settings: &Settings) -> puppet::Renewals {
     }
 }
 
-/// How many connections a listener may hold, and how many open files this process was meant to have. The limit of open
-/// files is raised as far as the system lets us, and two listeners leave a third of it, and some, to the store and its
-/// files.
-pub(super) fn open_files(limits: &LimitsSection) -> (usize, Option<u64>) {
+/// How many connections each of so many listeners may hold, and how many open files this process was meant to have. The
+/// limit of open files is raised as far as the system lets us, and the listeners leave as much as one of them has, and some,
+/// to the store and its files.
+pub(super) fn open_files(limits: &LimitsSection, listeners: usize) -> (usize, Option<u64>) {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: maximum,
@@ -166,7 +231,7 @@ pub(super) fn open_files(limits: &LimitsSection) -> (usize, Option<u64>) {
             current
         }
     };
-    let share = share_of(files);
+    let share = share_of(files, listeners);
     let connections = match limits.connections {
         0 => share,
         configured if configured > share => {
@@ -205,11 +270,13 @@ fn timeouts(settings: &Settings) -> Timeouts {
     }
 }
 
-/// A listener's share of so many open files; `None`: there is no limit.
-fn share_of(files: Option<u64>) -> usize {
+/// The share of one of so many listeners of so many open files; `None`: there is no limit.
+fn share_of(files: Option<u64>, listeners: usize) -> usize {
     let files = files.and_then(|files| usize::try_from(files).ok());
     let files = files.unwrap_or(usize::MAX);
-    (files.saturating_sub(OTHER_FILES) / 3).clamp(MIN_CONNECTIONS, MAX_CONNECTIONS)
+    let parts = listeners.saturating_add(1);
+    let share = files.saturating_sub(OTHER_FILES).checked_div(parts);
+    share.unwrap_or(0).clamp(MIN_CONNECTIONS, MAX_CONNECTIONS)
 }
 
 /// When a file was last written; now, if the file system does not say.
@@ -240,8 +307,9 @@ mod tests {
             (Some(1_048_576), 16_384),
             (None, 16_384),
         ] {
-            assert_eq!(share_of(files), connections, "{files:?}");
+            assert_eq!(share_of(files, 2), connections, "{files:?}");
         }
+        assert_eq!(share_of(Some(1024), 3), 224);
     }
 
     #[test]

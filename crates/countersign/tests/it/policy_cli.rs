@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
-use countersign_testkit::csr::CsrBuilder;
+use countersign_testkit::csr::{CsrBuilder, TOKEN};
 use countersign_testkit::deadline::Finished;
 use countersign_testkit::keys;
 use serde_json::Value;
@@ -377,6 +377,60 @@ fn a_request_is_decided_offline_and_every_rule_asked_is_told() {
         "cmdb",
     ]);
     assert_eq!(usage.code, Some(2), "{usage}");
+}
+
+#[test]
+fn tokens_are_known_to_the_server_only_and_what_asks_it_is_told() {
+    let site = site();
+    let rules = "    - {name: otp, approve: {token: {}}}\n";
+    site.write("tokens.yaml", &policy("tokens", rules));
+    let with_token = CsrBuilder::new("web01.example.com").challenge_password(TOKEN);
+    site.write("token.pem", &with_token.sign_pem(keys::p256_a()));
+    let explained = site.policy(&["explain", "--policy", "@tokens.yaml", "@token.pem"]);
+    assert!(explained.success(), "{explained}");
+    for part in [
+        "verdict:      waits for a person",
+        "reason:       store_unavailable",
+        "1. tokens/otp (token) unavailable, abstains: enrolment tokens are looked up by the server only",
+        "`countersign token check`",
+    ] {
+        assert!(explained.stdout.contains(part), "{part} in {explained}");
+    }
+    let (_, secret) = TOKEN.split_at(22);
+    let shown = [&explained.stdout, &explained.stderr];
+    assert!(
+        !shown.iter().any(|text| text.contains(secret)),
+        "{explained}"
+    );
+    for (arguments, effect, code) in [
+        (
+            &["@token.pem", "--answer", "otp=approve"][..],
+            "approve",
+            "token",
+        ),
+        (
+            &["@token.pem", "--answer", "otp=decline"],
+            "pending",
+            "token_missing",
+        ),
+        (
+            &["@token.pem", "--answer", "otp=mismatch"],
+            "deny",
+            "token_unknown",
+        ),
+        // There is nothing to look up.
+        (&["@web01.pem"], "pending", "token_missing"),
+        (
+            &["@web01.pem", "--user", "system:bootstrap:a"],
+            "pending",
+            "store_unavailable",
+        ),
+    ] {
+        let all = [&["explain", "--policy", "@tokens.yaml"][..], arguments].concat();
+        let explanation = site.json(&all)["explanation"].clone();
+        assert_eq!(explanation["effect"], effect, "{arguments:?}");
+        assert_eq!(explanation["code"], code, "{arguments:?}");
+    }
 }
 
 #[test]

@@ -194,6 +194,8 @@ fn every_recipe_of_the_cookbook_is_in_the_manual_and_passes_its_tests() {
             "cmdb",
             "deny-list",
             "office-hours",
+            "token-and-webhook",
+            "tokens",
             "two-people"
         ]
     );

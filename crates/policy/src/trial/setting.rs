@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::document::PolicySet;
 use crate::facts::BuildWindow;
 use crate::fields::{Field, Fields, Reading};
+use crate::token::TokenFacts;
 use crate::trial::objects::{ExpectedMachine, Objects};
 use crate::verdict::Finding;
 use crate::yaml::Content;
@@ -41,6 +42,8 @@ pub struct Scene {
     pub serving: BTreeMap<SocketAddr, ServingAnswer>,
     /// What rules whose evidence is outside find, by their names; without, they are unavailable.
     pub answers: BTreeMap<String, Finding>,
+    /// The enrolment token that comes with the request; `None`: what comes with it cannot be known here.
+    pub token: Option<TokenFacts>,
     /// Kinds, or kinds and names (`Machine/web01`), whose look-up fails.
     pub unreadable: Vec<String>,
 }

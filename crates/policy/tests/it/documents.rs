@@ -100,7 +100,7 @@ fn a_rule_is_what_its_document_says() {
 
     assert_eq!(
         rule("everything").kind_words(),
-        "always+cel+allowlist+window+machine+executable+webhook",
+        "always+cel+allowlist+window+machine+token+executable+webhook",
         "cheap kinds first, whatever the order in the file"
     );
     let Some(RuleKind::Machine(machine)) = rule("known-machine").kinds.first() else {

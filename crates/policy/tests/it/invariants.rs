@@ -13,13 +13,14 @@ use countersign_pki::CheckedCsr;
 use countersign_policy::{
     Allowlist, Answer, Apex, Approval, AutosignFile, BuildWindow, Deciding, Effect, Evidence,
     Executable, Execution, Explanation, Expression, LedgerCertificate, LedgerFacts, ListFile,
-    ListSource, Looked, Machine, MachineRule, OnUnavailable, Otherwise, Outcome, PersonVerdict,
-    Policy, Query, Request, Requester, Rule, RuleEffect, RuleKind, Verdict, Webhook, WebhookAnswer,
-    WebhookMode, Wishes, decide,
+    ListSource, Looked, Machine, MachineRule, OnMissing, OnToken, OnUnavailable, Otherwise,
+    Outcome, PersonVerdict, Policy, Query, Request, Requester, Rule, RuleEffect, RuleKind, Token,
+    TokenFacts, TokenHandling, Use, Verdict, Webhook, WebhookAnswer, WebhookMode, Wishes, decide,
 };
 use countersign_testkit::csr::CsrBuilder;
 use proptest::prelude::*;
 
+use crate::tokens::token_for;
 use crate::{NOW, csr, person_decision, signer};
 
 const NAME: &str = "web01.example.com";
@@ -33,8 +34,10 @@ static CSR: LazyLock<CheckedCsr> = LazyLock::new(|| csr(CsrBuilder::new(NAME)));
 enum Must {
     Match,
     NoMatch,
-    /// A webhook that says no.
+    /// A webhook that says no, or a token that is wrong.
     Deny,
+    /// A token that is wrong and left to a person.
+    Wait,
     Unavailable,
 }
 
@@ -48,6 +51,8 @@ struct World {
     machine: Looked<Option<Expected>>,
     window: Looked<Option<Opening>>,
     ledger: Looked<bool>,
+    token: Looked<Carried>,
+    handling: TokenHandling,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +84,63 @@ enum Opening {
     WantsToken,
 }
 
+/// What a request carries for a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Carried {
+    Nothing,
+    Good,
+    Malformed,
+    Ambiguous,
+    Unknown,
+    Revoked,
+    Locked,
+    Expired,
+    ForAnother,
+    Spent,
+}
+
+impl Carried {
+    const ALL: [Self; 10] = [
+        Self::Nothing,
+        Self::Good,
+        Self::Malformed,
+        Self::Ambiguous,
+        Self::Unknown,
+        Self::Revoked,
+        Self::Locked,
+        Self::Expired,
+        Self::ForAnother,
+        Self::Spent,
+    ];
+
+    fn facts(self) -> TokenFacts {
+        let why = "odd".to_owned();
+        let good = token_for(NAME);
+        let known = |token| TokenFacts::Known(Box::new(token));
+        match self {
+            Self::Nothing => TokenFacts::Missing,
+            Self::Malformed => TokenFacts::Malformed { why },
+            Self::Ambiguous => TokenFacts::Ambiguous { why },
+            Self::Unknown => TokenFacts::Unknown { id: good.id },
+            Self::Good => known(good),
+            Self::Revoked => known(Token {
+                revoked: true,
+                ..good
+            }),
+            Self::Locked => known(Token {
+                locked: true,
+                ..good
+            }),
+            Self::Expired => known(Token {
+                expires_at: NOW,
+                ..good
+            }),
+            Self::ForAnother => known(token_for("web02.example.com")),
+            Self::Spent => known(Token { uses: 1, ..good }),
+        }
+    }
+}
+
 /// A rule in small.
 #[derive(Clone, Debug)]
 struct Plan {
@@ -101,6 +163,7 @@ enum PlannedKind {
     Webhook(usize),
     Machine { once: bool },
     Window,
+    Token,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -185,10 +248,11 @@ impl PlannedKind {
                 once,
             }),
             Self::Window => RuleKind::Window,
+            Self::Token => RuleKind::Token,
         }
     }
 
-    fn must(self, world: &World) -> Must {
+    fn must(self, world: &World, plan: &Plan) -> Must {
         let when = |matches| if matches { Must::Match } else { Must::NoMatch };
         match self {
             Self::Always => Must::Match,
@@ -212,7 +276,18 @@ impl PlannedKind {
             },
             Self::Window => match &world.window {
                 Err(_) => Must::Unavailable,
-                Ok(opening) => when(matches!(opening, Some(Opening::Open))),
+                Ok(Some(Opening::Open)) => Must::Match,
+                // Under `deny` the window alone counts, and a rule that asks for a token asks for it once.
+                Ok(Some(Opening::WantsToken)) if plan.deny || plan.wants_token() => Must::Match,
+                Ok(Some(Opening::WantsToken)) => Self::Token.must(world, plan),
+                Ok(None | Some(Opening::NotYet | Opening::Over | Opening::UsedUp)) => Must::NoMatch,
+            },
+            Self::Token => match (&world.token, world.handling.on_reject) {
+                (Err(_), _) => Must::Unavailable,
+                (Ok(Carried::Good), _) => Must::Match,
+                (Ok(Carried::Nothing), _) => Must::NoMatch,
+                (Ok(_), OnToken::Deny) => Must::Deny,
+                (Ok(_), OnToken::Pend) => Must::Wait,
             },
         }
     }
@@ -231,7 +306,8 @@ impl PlannedKind {
             | Self::Program(_)
             | Self::Webhook(_)
             | Self::Machine { .. }
-            | Self::Window => false,
+            | Self::Window
+            | Self::Token => false,
         }
     }
 }
@@ -276,18 +352,40 @@ impl Plan {
         match self.when.map(|when| when.must(world)) {
             None | Some(Must::Match) => {}
             Some(Must::Unavailable) => return unavailable,
-            Some(Must::NoMatch | Must::Deny) => return Some(Answer::Abstain),
+            Some(Must::NoMatch | Must::Deny | Must::Wait) => return Some(Answer::Abstain),
         }
-        let found = self.kinds.iter().map(|kind| kind.must(world));
+        let found = self.kinds.iter().map(|kind| kind.must(world, self));
         match found.clone().find(|found| *found != Must::Match) {
             Some(Must::Unavailable) => unavailable,
             Some(Must::Deny) => Some(Answer::Deny),
-            Some(Must::NoMatch | Must::Match) if self.else_deny => Some(Answer::Deny),
+            Some(Must::NoMatch | Must::Wait | Must::Match) if self.else_deny => Some(Answer::Deny),
+            Some(Must::Wait) => None,
             Some(Must::NoMatch | Must::Match) => Some(Answer::Abstain),
             None if self.kinds.is_empty() => Some(Answer::Abstain),
             None if self.deny => Some(Answer::Deny),
             None => Some(Answer::Approve),
         }
+    }
+}
+
+impl Plan {
+    fn wants_token(&self) -> bool {
+        let mut kinds = self.kinds.iter();
+        kinds.any(|kind| matches!(kind, PlannedKind::Token))
+    }
+
+    /// The kind that, of all in an applying rule, stumbles over a request without a token.
+    fn lacks_token(&self, world: &World, reserved: bool) -> Option<PlannedKind> {
+        let applies = self.when.is_none_or(|when| when.must(world) == Must::Match);
+        let is_asked = applies && (self.deny || !reserved);
+        let mut kinds = self.kinds.iter().copied();
+        let found = kinds.find(|kind| kind.must(world, self) != Must::Match)?;
+        let lacks = match found {
+            PlannedKind::Token => true,
+            PlannedKind::Window => matches!(world.window, Ok(Some(Opening::WantsToken))),
+            _ => false,
+        };
+        (is_asked && lacks && matches!(world.token, Ok(Carried::Nothing))).then_some(found)
     }
 }
 
@@ -337,7 +435,7 @@ impl World {
             Query::Allowlist(path) => {
                 let file = match self.lists[number(path)] {
                     Must::Match => ListFile::List(list(true)),
-                    Must::NoMatch | Must::Deny => ListFile::List(list(false)),
+                    Must::NoMatch | Must::Deny | Must::Wait => ListFile::List(list(false)),
                     Must::Unavailable => ListFile::Unusable("is odd".to_owned()),
                 };
                 evidence.with_list(path.clone(), file, 1)
@@ -345,7 +443,9 @@ impl World {
             Query::Execution(program) => {
                 let said = match self.programs[number(&program.path)] {
                     Must::Match => Execution::Approved,
-                    Must::NoMatch | Must::Deny => Execution::Declined("said no".to_owned()),
+                    Must::NoMatch | Must::Deny | Must::Wait => {
+                        Execution::Declined("said no".to_owned())
+                    }
                     Must::Unavailable => Execution::Unavailable("was busy".to_owned()),
                 };
                 evidence.with_execution(program.path.clone(), said, 1)
@@ -357,7 +457,7 @@ impl World {
                         reason,
                         ttl_seconds: Some(60),
                     },
-                    Must::NoMatch => WebhookAnswer::Pend { reason },
+                    Must::NoMatch | Must::Wait => WebhookAnswer::Pend { reason },
                     Must::Deny => WebhookAnswer::Deny { reason },
                     Must::Unavailable => WebhookAnswer::Unavailable { reason },
                 };
@@ -382,6 +482,7 @@ impl World {
                 };
                 evidence.with_ledger(self.ledger.clone().map(facts), 1)
             }
+            Query::Token => evidence.with_token(self.token.clone().map(Carried::facts), 1),
         }
     }
 }
@@ -427,7 +528,7 @@ fn window(opening: Opening) -> BuildWindow {
 }
 
 /// A policy with what it must come to.
-fn policy(plans: &[Plan], reserved: bool) -> Policy {
+fn policy(plans: &[Plan], reserved: bool, tokens: TokenHandling) -> Policy {
     Policy {
         generation: 7,
         rules: plans
@@ -436,6 +537,7 @@ fn policy(plans: &[Plan], reserved: bool) -> Policy {
             .map(|(i, plan)| plan.rule(i))
             .collect(),
         reserved_groups: Default::default(),
+        tokens,
         reserved_names: reserved.then(|| NAME.to_owned()).into_iter().collect(),
     }
 }
@@ -498,6 +600,7 @@ fn kind() -> impl Strategy<Value = PlannedKind> {
         (0..OUTSIDE).prop_map(PlannedKind::Webhook),
         any::<bool>().prop_map(|once| PlannedKind::Machine { once }),
         Just(PlannedKind::Window),
+        Just(PlannedKind::Token),
     ]
 }
 
@@ -534,6 +637,15 @@ fn looked<T: Clone + std::fmt::Debug + 'static>(of: Vec<T>) -> impl Strategy<Val
         .prop_map(|found| found.ok_or_else(|| "the store is away".to_owned()))
 }
 
+fn handling() -> impl Strategy<Value = TokenHandling> {
+    let on_reject = prop::sample::select(vec![OnToken::Deny, OnToken::Pend]);
+    let on_missing = prop::sample::select(vec![OnMissing::Pend, OnMissing::Deny]);
+    (on_reject, on_missing).prop_map(|(on_reject, on_missing)| TokenHandling {
+        on_reject,
+        on_missing,
+    })
+}
+
 fn world() -> impl Strategy<Value = World> {
     use Must::{Deny, Match, NoMatch, Unavailable};
     let autosign = vec![
@@ -566,16 +678,22 @@ fn world() -> impl Strategy<Value = World> {
         looked(or_none(machine.to_vec())),
         looked(or_no_window),
         looked(vec![true, false]),
+        looked(Carried::ALL.to_vec()),
+        handling(),
     )
         .prop_map(
-            |(lists, autosign, programs, webhooks, machine, window, ledger)| World {
-                lists,
-                autosign,
-                programs,
-                webhooks,
-                machine,
-                window,
-                ledger,
+            |(lists, autosign, programs, webhooks, machine, window, ledger, token, handling)| {
+                World {
+                    lists,
+                    autosign,
+                    programs,
+                    webhooks,
+                    machine,
+                    window,
+                    ledger,
+                    token,
+                    handling,
+                }
             },
         )
 }
@@ -600,6 +718,9 @@ fn barren_world() -> impl Strategy<Value = World> {
         if matches!(world.window, Ok(Some(Opening::Open))) {
             world.window = Ok(None);
         }
+        if world.token == Ok(Carried::Good) {
+            world.token = Ok(Carried::Nothing);
+        }
         world
     })
 }
@@ -620,18 +741,29 @@ proptest! {
     #[test]
     fn deny_by_default_over_random_policies(plans in plans(), world in world(), reserved in any::<bool>()) {
         let reserved = reserved && plans.len() % 3 == 0;
-        let verdict = settle(&policy(&plans, reserved), &world, Evidence::none())?;
+        let verdict = settle(&policy(&plans, reserved, world.handling), &world, Evidence::none())?;
         let ours = plans.iter().enumerate().filter(|(_, plan)| plan.for_us);
-        let mut decided = None;
+        let (mut decided, mut without, mut in_window, mut to_the_end) = (None, None, None, true);
         for (i, plan) in ours {
             match plan.must(&world, reserved) {
-                Some(Answer::Abstain) => {}
+                Some(Answer::Abstain) => match plan.lacks_token(&world, reserved) {
+                    Some(PlannedKind::Token) => without = without.or(Some(i)),
+                    Some(_) => in_window = in_window.or(Some(i)),
+                    None => {}
+                },
                 Some(answer) => {
                     decided = Some((i, answer));
                     break;
                 }
-                None => break,
+                None => {
+                    to_the_end = false;
+                    break;
+                }
             }
+        }
+        // Nobody approves it, and the configuration says what becomes of requests without a token.
+        if decided.is_none() && to_the_end && world.handling.on_missing == OnMissing::Deny {
+            decided = without.or(in_window).map(|i| (i, Answer::Deny));
         }
         let said = explanation(&verdict);
         match (&verdict, decided) {
@@ -648,7 +780,7 @@ proptest! {
     /// Invariant 6: no evidence, no approval, except by rules that ask for none.
     #[test]
     fn deny_by_default_without_evidence(plans in plans(), world in barren_world()) {
-        if let Verdict::Approve(approval) = settle(&policy(&plans, false), &world, Evidence::none())? {
+        if let Verdict::Approve(approval) = settle(&policy(&plans, false, world.handling), &world, Evidence::none())? {
             let Some(Deciding::Rule { name, .. }) = &approval.explanation().by else {
                 return Err(TestCaseError::fail("no rule is named"));
             };
@@ -661,17 +793,41 @@ proptest! {
     /// Invariant 6: the authority's own names are approved by no rule.
     #[test]
     fn deny_by_default_for_the_authoritys_own_names(plans in plans(), world in world()) {
-        let verdict = settle(&policy(&plans, true), &world, Evidence::none())?;
+        let verdict = settle(&policy(&plans, true, world.handling), &world, Evidence::none())?;
         prop_assert!(!matches!(verdict, Verdict::Approve(_)), "{verdict:?}");
+    }
+
+    /// Invariant 3, as far as it is decided here: whatever approves a request with a wrong token did not look at tokens, and
+    /// an approval by a token says which one is to be used up.
+    #[test]
+    fn a_wrong_token_never_helps(plans in plans(), world in world()) {
+        let verdict = settle(&policy(&plans, false, world.handling), &world, Evidence::none())?;
+        let Verdict::Approve(approval) = &verdict else {
+            return Ok(());
+        };
+        let asked = plans.iter().filter(|plan| plan.for_us).take(approval.explanation().steps.len());
+        let applied = asked.filter(|plan| plan.when.is_none_or(|when| when.must(&world) == Must::Match));
+        let by = applied.last().unwrap();
+        let uses = approval.uses().iter().filter_map(Use::token).count();
+        match by.wants_token() {
+            true => {
+                prop_assert_eq!(&world.token, &Ok(Carried::Good));
+                prop_assert!(uses >= 1 && approval.explanation().token.is_some());
+            }
+            false => prop_assert!(uses == 0 || world.token == Ok(Carried::Good)),
+        }
+        // A window that wants a token says so, and the token is used with it.
+        let window_with_token = approval.uses().iter().any(|used| matches!(used, Use::Window { with_token: true, .. }));
+        prop_assert!(!window_with_token || uses >= 1);
     }
 
     /// Adding a rule that denies in front never turns another verdict into an approval.
     #[test]
     fn a_denial_in_front_never_helps(plans in plans(), denial in plan(), world in world()) {
-        let before = settle(&policy(&plans, false), &world, Evidence::none())?;
+        let before = settle(&policy(&plans, false, world.handling), &world, Evidence::none())?;
         let denial = Plan { deny: true, ..denial };
         let with_denial: Vec<Plan> = [denial].into_iter().chain(plans).collect();
-        let after = settle(&policy(&with_denial, false), &world, Evidence::none())?;
+        let after = settle(&policy(&with_denial, false, world.handling), &world, Evidence::none())?;
         if matches!(after, Verdict::Approve(_)) {
             prop_assert!(matches!(before, Verdict::Approve(_)), "{before:?} became {after:?}");
         }
@@ -680,11 +836,11 @@ proptest! {
     /// Equal arguments, equal outcomes; evidence that is there before it is asked for changes nothing.
     #[test]
     fn decisions_repeat(plans in plans(), world in world()) {
-        let policy = policy(&plans, false);
+        let policy = policy(&plans, false, world.handling);
         let first = settle(&policy, &world, Evidence::none())?;
         let again = settle(&policy, &world, Evidence::none())?;
         prop_assert_eq!(explanation(&first), explanation(&again));
-        let known = [Query::Machine, Query::Window, Query::Ledger, Query::Person];
+        let known = [Query::Machine, Query::Window, Query::Ledger, Query::Token, Query::Person];
         let early = known.iter().fold(Evidence::none(), |evidence, query| world.answer(query, evidence));
         let with_early = settle(&policy, &world, early)?;
         prop_assert_eq!(explanation(&first), explanation(&with_early));
@@ -702,7 +858,7 @@ proptest! {
             Some(word) => Evidence::none().with_person(Some(person_decision(word))),
             None => Evidence::none(),
         };
-        let verdict = settle(&policy(&plans, false), &world, begun)?;
+        let verdict = settle(&policy(&plans, false, world.handling), &world, begun)?;
         let said = explanation(&verdict).clone();
         match (&verdict, person) {
             (Verdict::Approve(_), Some(word)) => prop_assert_eq!(word, PersonVerdict::Approve),

@@ -8,6 +8,7 @@ mod closed;
 mod documents;
 mod expressions;
 mod invariants;
+mod tokens;
 mod trials;
 
 use std::collections::BTreeSet;
@@ -37,6 +38,7 @@ fn policy(rules: &[(&str, &str)], reserved: &[&str]) -> Policy {
             })
             .collect(),
         reserved_groups: Default::default(),
+        tokens: Default::default(),
         reserved_names: reserved
             .iter()
             .map(|name| (*name).to_owned())

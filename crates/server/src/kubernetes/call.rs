@@ -12,7 +12,8 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 
 use super::KubernetesDoor;
 use super::answer::{Refusal, Shape};
-use super::identity::{Access, User};
+use super::bearer::Bearer;
+use super::identity::{Access, Reach, User};
 use crate::body::{self, BodyFault};
 use crate::peer::Peer;
 
@@ -27,6 +28,7 @@ pub(super) struct Call {
     body: Body,
     door: KubernetesDoor,
     peer: Peer,
+    bearer: Option<Bearer>,
     /// What the sender was found to be allowed: verb and subresource.
     allowed: Option<(&'static str, &'static str)>,
 }
@@ -40,6 +42,7 @@ impl FromRequest<KubernetesDoor> for Call {
             (Some(peer), Some(user)) => (Peer::clone(peer), User::clone(user)),
             _ => return Err(Status::unauthorized().into()),
         };
+        let bearer = parts.extensions.get().cloned();
         let name = match RawPathParams::from_request_parts(&mut parts, door).await {
             Ok(parameters) => parameters.iter().map(|(_, value)| value.to_owned()).next(),
             Err(_) => return Err(Status::bad_request("the path is not valid UTF-8").into()),
@@ -55,6 +58,7 @@ impl FromRequest<KubernetesDoor> for Call {
             body,
             door: door.clone(),
             peer,
+            bearer,
             allowed: None,
         })
     }
@@ -66,14 +70,14 @@ impl Call {
         &mut self,
         verb: &'static str,
         subresource: &'static str,
-    ) -> Result<(), Refusal> {
-        self.user.authorize(Access {
+    ) -> Result<Reach, Refusal> {
+        let reach = self.user.authorize(Access {
             verb,
             name: &self.name,
             subresource,
         })?;
         self.allowed = Some((verb, subresource));
-        Ok(())
+        Ok(reach)
     }
 
     /// A query parameter; empty if absent.
@@ -139,7 +143,8 @@ impl Call {
     /// revoked meanwhile does nothing more.
     pub(super) async fn read_body(&mut self, limit: usize) -> Result<Bytes, Refusal> {
         let body = body::read(std::mem::take(&mut self.body), limit).await?;
-        self.user = User::behind(&self.peer, &self.door).ok_or_else(Status::unauthorized)?;
+        let known = User::known(&self.peer, self.bearer.as_ref(), &self.door).await?;
+        self.user = known.ok_or_else(Status::unauthorized)?;
         if let Some((verb, subresource)) = self.allowed {
             self.authorize(verb, subresource)?;
         }

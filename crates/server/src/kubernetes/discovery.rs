@@ -1,14 +1,13 @@
-//! What the server says about itself: health, version, discovery, OpenAPI, and who the client is.
+//! What the server says about itself: health, version, discovery and OpenAPI.
 
 use std::sync::LazyLock;
 
 use axum::extract::State;
 use axum::response::Response;
 use countersign_kapi::discovery::{
-    self, AGGREGATED_CONTENT_TYPE, AUTHENTICATION, ApiGroup, CERTIFICATES,
+    self, AGGREGATED_CONTENT_TYPE, AUTHENTICATION, ApiGroup, CERTIFICATES, SELF_AUTHORIZATION,
 };
 use countersign_kapi::negotiate::{self, DiscoveryForm};
-use countersign_kapi::review::{self, ReviewKind};
 use countersign_kapi::{Status, openapi};
 use http::header::ETAG;
 use http::{HeaderValue, StatusCode, Uri};
@@ -89,6 +88,16 @@ pub(super) async fn authentication_resources() -> Answer {
     json_answer(StatusCode::OK, &AUTHENTICATION.resource_list())
 }
 
+/// `GET /apis/authorization.k8s.io`.
+pub(super) async fn authorization_group() -> Answer {
+    json_answer(StatusCode::OK, &SELF_AUTHORIZATION.document())
+}
+
+/// `GET /apis/authorization.k8s.io/v1`.
+pub(super) async fn authorization_resources() -> Answer {
+    json_answer(StatusCode::OK, &SELF_AUTHORIZATION.resource_list())
+}
+
 /// `GET /openapi/v2`: an empty document satisfies the clients that insist on one. They cannot parse
 /// the media type they ask for, so the answer's is written without its `@`.
 pub(super) async fn openapi_v2() -> Response {
@@ -107,14 +116,6 @@ pub(super) async fn openapi_document() -> Response {
         response.headers_mut().insert(ETAG, tag);
     }
     response
-}
-
-/// `POST` of a `SelfSubjectReview`: `kubectl auth whoami`.
-pub(super) async fn who_am_i(mut call: Call) -> Answer {
-    let format = call.body_format()?;
-    let body = call.read_body(MAX_REVIEW).await?;
-    ReviewKind::SelfSubject.decode(&body, format)?;
-    json_answer(StatusCode::CREATED, &review::who_am_i(call.user.info()))
 }
 
 /// Any path that is not served: a `Status` below a served version, plain text elsewhere.
@@ -156,7 +157,5 @@ static OPENAPI: LazyLock<OpenApi> = LazyLock::new(|| {
     OpenApi { document, hash }
 });
 
-const GROUPS: [ApiGroup; 2] = [CERTIFICATES, AUTHENTICATION];
-/// A review says nothing but what it is.
-const MAX_REVIEW: usize = 16 * 1024;
+const GROUPS: [ApiGroup; 3] = [CERTIFICATES, AUTHENTICATION, SELF_AUTHORIZATION];
 const OPENAPI_V2: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";

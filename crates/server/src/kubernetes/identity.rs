@@ -1,5 +1,8 @@
 //! Who sends a request, and what they may do.
 //!
+//! Administrators may do everything. Who shows an enrolment token may create requests and see those that it created.
+//! Nobody else may do anything.
+//!
 //! A client certificate is an identity here only if the ledger says that one of the signers of API
 //! clients issued it, under this door's issuer: a certificate that any other signer made for another
 //! purpose, or another trust domain, is none, whatever its names say.
@@ -10,6 +13,7 @@ use std::net::IpAddr;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use countersign_authority::RequestRecord;
 use countersign_kapi::status::Refused;
 use countersign_kapi::{Resource, Status, UserInfo};
 use countersign_policy::{Identity, Requester};
@@ -17,6 +21,7 @@ use http::{HeaderMap, HeaderName};
 
 use super::KubernetesDoor;
 use super::answer::Refusal;
+use super::bearer::{Bearer, is_token_name};
 use crate::peer::{KnownClient, Peer, PeerIdentity};
 
 /// An authenticated sender.
@@ -24,17 +29,36 @@ use crate::peer::{KnownClient, Peer, PeerIdentity};
 pub(crate) struct User {
     info: UserInfo,
     source: IpAddr,
+    credential: Credential,
+}
+
+/// What a sender was known by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Credential {
+    Certificate,
+    EnrolmentToken,
+}
+
+/// Which objects somebody may do something with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// All of them.
+    Everything,
+    /// Those that they created; the others are not there.
+    Own,
+    /// None.
+    Nothing,
 }
 
 /// What somebody wants to do with certificate signing requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Access<'a> {
     /// The verb, as access rules spell it.
-    pub(super) verb: &'static str,
+    pub(super) verb: &'a str,
     /// The object's name; empty for collections.
     pub(super) name: &'a str,
     /// The subresource; empty for the object itself.
-    pub(super) subresource: &'static str,
+    pub(super) subresource: &'a str,
 }
 
 /// Lets requests of known users through, with the user as an extension.
@@ -43,21 +67,49 @@ pub(super) async fn admit(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let Some(user) = request
-        .extensions()
-        .get()
-        .and_then(|peer| User::behind(peer, &door))
-    else {
-        return Refusal::from(Status::unauthorized()).into_response();
+    let bearer = Bearer::take(request.headers_mut());
+    let peer = request.extensions().get().cloned();
+    let known = match &peer {
+        Some(peer) => User::known(peer, bearer.as_ref(), &door).await,
+        None => Ok(None),
+    };
+    let user = match known {
+        Ok(Some(user)) => user,
+        Ok(None) => return Refusal::from(Status::unauthorized()).into_response(),
+        Err(refusal) => return refusal.into_response(),
     };
     if let Some(refused) = impersonation(request.headers(), &user) {
         return Refusal::from(refused).into_response();
     }
     request.extensions_mut().insert(user);
+    if let Some(bearer) = bearer {
+        request.extensions_mut().insert(bearer);
+    }
     next.run(request).await
 }
 
 impl User {
+    /// The sender of a request at this moment: by its certificate, else by the token that it shows.
+    pub(super) async fn known(
+        peer: &Peer,
+        bearer: Option<&Bearer>,
+        door: &KubernetesDoor,
+    ) -> Result<Option<Self>, Refusal> {
+        if let Some(user) = Self::behind(peer, door) {
+            return Ok(Some(user));
+        }
+        let Some(bearer) = bearer else {
+            return Ok(None);
+        };
+        let source = peer.address.ip().to_canonical();
+        let info = bearer.user(door, source).await?;
+        Ok(info.map(|info| Self {
+            info,
+            source,
+            credential: Credential::EnrolmentToken,
+        }))
+    }
+
     /// The user behind a connection, if its certificate is good for this door at this moment.
     pub(crate) fn behind(peer: &Peer, door: &KubernetesDoor) -> Option<Self> {
         match peer.identity(&door.authority) {
@@ -67,6 +119,7 @@ impl User {
                 Some(Self {
                     info,
                     source: peer.address.ip().to_canonical(),
+                    credential: Credential::Certificate,
                 })
             }
         }
@@ -101,21 +154,44 @@ impl User {
         }
     }
 
-    /// Refuses what the user may not do. Members of the administrators' group may do everything,
-    /// nobody else anything.
-    pub(super) fn authorize(&self, access: Access<'_>) -> Result<(), Refusal> {
-        if self.info.groups.iter().any(|group| group == MASTERS) {
-            return Ok(());
+    /// What the user may do something with.
+    pub(super) fn reach(&self, access: Access<'_>) -> Reach {
+        match self.credential {
+            Credential::Certificate if self.is_administrator() => Reach::Everything,
+            Credential::Certificate => Reach::Nothing,
+            Credential::EnrolmentToken => match (access.verb, access.subresource) {
+                ("create" | "list" | "watch", "") | ("get", "" | "status") => Reach::Own,
+                (_, _) => Reach::Nothing,
+            },
         }
-        Err(Resource::CSR
-            .forbidden(&Refused {
-                user: &self.info.username,
-                verb: access.verb,
-                name: access.name,
-                subresource: access.subresource,
-                reason: "",
-            })
-            .into())
+    }
+
+    pub(super) fn is_administrator(&self) -> bool {
+        self.info.groups.iter().any(|group| group == MASTERS)
+    }
+
+    /// Refuses what the user may not do with any object.
+    pub(super) fn authorize(&self, access: Access<'_>) -> Result<Reach, Refusal> {
+        match self.reach(access) {
+            Reach::Nothing => Err(Resource::CSR
+                .forbidden(&Refused {
+                    user: &self.info.username,
+                    verb: access.verb,
+                    name: access.name,
+                    subresource: access.subresource,
+                    reason: "",
+                })
+                .into()),
+            reach => Ok(reach),
+        }
+    }
+
+    /// Whether the user has created what is recorded.
+    pub(super) fn owns(&self, record: &RequestRecord) -> bool {
+        match &record.requester.identity {
+            Identity::User { username, .. } => *username == self.info.username,
+            Identity::Certname { .. } | Identity::Anonymous | Identity::Authority => false,
+        }
     }
 }
 
@@ -128,7 +204,8 @@ fn user_info(client: &KnownClient, door: &KubernetesDoor) -> Option<UserInfo> {
     let subject = client.certificate.subject();
     let username = subject
         .last_common_name()
-        .filter(|name| !name.is_empty())?
+        // A token's name is a token's alone: the engine and whoever reads an object go by it.
+        .filter(|name| !name.is_empty() && !is_token_name(name))?
         .to_owned();
     let mut groups: Vec<String> = subject.organizations().map(str::to_owned).collect();
     groups.push(AUTHENTICATED.to_owned());
@@ -177,5 +254,5 @@ const CLIENT_SIGNERS: [&str; 3] = [
 ];
 /// The group whose members may do everything.
 pub(super) const MASTERS: &str = "system:masters";
-const AUTHENTICATED: &str = "system:authenticated";
+pub(super) const AUTHENTICATED: &str = "system:authenticated";
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";

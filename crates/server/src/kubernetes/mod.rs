@@ -1,7 +1,7 @@
 //! The Kubernetes door: `certificates.k8s.io/v1` for unmodified clients.
 //!
 //! A standalone API server for one resource, `CertificateSigningRequest`. It authenticates senders by
-//! the certificates that the ledger knows, turns objects into submissions and acts of the engine, and
+//! the certificates that the ledger knows, or by an enrolment token, turns objects into submissions and acts of the engine, and
 //! shows the engine's records as objects. What the resource means is `kapi`'s business, what is
 //! decided and signed is the engine's; here is only the way between them.
 //!
@@ -9,6 +9,7 @@
 //! is the record's attachment.
 
 mod answer;
+mod bearer;
 mod call;
 mod create;
 mod delete;
@@ -17,6 +18,7 @@ mod faults;
 mod identity;
 mod object;
 mod read;
+mod review;
 mod update;
 
 use axum::Router;
@@ -67,7 +69,19 @@ pub fn router(door: KubernetesDoor) -> Router {
         )
         .route(
             "/apis/authentication.k8s.io/v1/selfsubjectreviews",
-            post(discovery::who_am_i),
+            post(review::who_am_i),
+        )
+        .route(
+            "/apis/authorization.k8s.io",
+            get(discovery::authorization_group),
+        )
+        .route(
+            "/apis/authorization.k8s.io/v1",
+            get(discovery::authorization_resources),
+        )
+        .route(
+            "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+            post(review::may_i),
         )
         .route(COLLECTION, collection())
         .route(OBJECT, object())

@@ -16,7 +16,7 @@ use tracing::error;
 
 use super::answer::{Answer, Refusal, Shape};
 use super::call::Call;
-use super::identity::Access;
+use super::identity::{Access, Reach, User};
 use super::object::Detail;
 use super::{DOOR, KubernetesDoor};
 
@@ -37,14 +37,15 @@ pub(super) async fn get_approval(State(door): State<KubernetesDoor>, call: Call)
 
 /// `GET` on the collection.
 pub(super) async fn list(State(door): State<KubernetesDoor>, call: Call) -> Answer {
-    let selection = Selection::of(&call)?;
+    let mut selection = Selection::of(&call)?;
     let name = selection.fields.name().unwrap_or_default();
     let verb = if call.flag("watch") { "watch" } else { "list" };
-    call.user.authorize(Access {
+    let reach = call.user.authorize(Access {
         verb,
         name,
         subresource: "",
     })?;
+    selection.narrow(reach, &call.user);
     let shape = call.shape(Offer::All)?;
     if call.flag("watch") {
         return Err(watch_refusal(&call));
@@ -77,6 +78,8 @@ pub(super) async fn list(State(door): State<KubernetesDoor>, call: Call) -> Answ
 pub(super) struct Selection {
     labels: LabelSelector,
     fields: FieldSelector,
+    /// Only what this user created.
+    owner: Option<User>,
 }
 
 impl Selection {
@@ -85,11 +88,24 @@ impl Selection {
         Ok(Self {
             labels: LabelSelector::parse(call.parameter("labelSelector"))?,
             fields: FieldSelector::parse(call.parameter("fieldSelector"))?,
+            owner: None,
         })
     }
 
+    /// Leaves out what somebody may not see.
+    fn narrow(&mut self, reach: Reach, user: &User) {
+        self.owner = match reach {
+            Reach::Everything => None,
+            Reach::Own | Reach::Nothing => Some(user.clone()),
+        };
+    }
+
     fn is_everything(&self) -> bool {
-        self.labels.is_empty() && self.fields.is_empty()
+        self.labels.is_empty() && self.fields.is_empty() && self.owner.is_none()
+    }
+
+    fn may_show(&self, record: &RequestRecord) -> bool {
+        self.owner.as_ref().is_none_or(|owner| owner.owns(record))
     }
 
     fn matches(&self, object: &CertificateSigningRequest) -> bool {
@@ -198,7 +214,7 @@ impl KubernetesDoor {
                     ..RequestFilter::default()
                 })
                 .await?;
-            for record in &page {
+            for record in page.iter().filter(|record| selection.may_show(record)) {
                 if part.limit.is_some_and(|limit| objects.len() >= limit) {
                     let last = objects.last().map(|object| object.metadata.name.clone());
                     return Ok((objects, last));
@@ -229,9 +245,13 @@ async fn answer_one(
     subresource: &'static str,
     offer: Offer,
 ) -> Answer {
-    call.authorize("get", subresource)?;
+    let reach = call.authorize("get", subresource)?;
     let shape = call.shape(offer)?;
-    let object = door.show(&door.find(&call.name).await?).await?;
+    let record = door.find(&call.name).await?;
+    if reach == Reach::Own && !call.user.owns(&record) {
+        return Err(Resource::CSR.not_found(&call.name).into());
+    }
+    let object = door.show(&record).await?;
     shape.object(StatusCode::OK, &object, door.now()?)
 }
 

@@ -29,6 +29,8 @@ pub enum Doorway {
     Puppet,
     /// The Kubernetes door.
     Kubernetes,
+    /// The Foreman door.
+    Foreman,
 }
 
 impl TrafficMetrics {
@@ -61,6 +63,7 @@ impl TrafficMetrics {
         let (listener, doors): (&'static str, &[Door]) = match doorway {
             Doorway::Puppet => ("puppet", &[Door::Puppet, Door::Enrol]),
             Doorway::Kubernetes => ("kubernetes", &[Door::Kubernetes, Door::Enrol]),
+            Doorway::Foreman => ("foreman", &[Door::Foreman]),
         };
         let duration = |door: &Door| {
             let label = [("door", door.word())];
@@ -92,6 +95,7 @@ impl Traffic {
         match self.doorway {
             Doorway::Puppet => Route::at_puppet(path),
             Doorway::Kubernetes => Route::at_kubernetes(path),
+            Doorway::Foreman => Route::at_foreman(path),
         }
     }
 
@@ -136,6 +140,7 @@ enum Door {
     Puppet,
     Enrol,
     Kubernetes,
+    Foreman,
 }
 
 impl Door {
@@ -144,6 +149,7 @@ impl Door {
             Self::Puppet => "puppet",
             Self::Enrol => "enrol",
             Self::Kubernetes => "kubernetes",
+            Self::Foreman => "foreman",
         }
     }
 }
@@ -176,6 +182,11 @@ pub(crate) enum Route {
     Discovery,
     Health,
     KubernetesOther,
+    ProxyCertificates,
+    ProxyAutosign,
+    ProxyValidate,
+    ProxyFeatures,
+    ForemanOther,
 }
 
 impl Route {
@@ -236,6 +247,19 @@ impl Route {
         }
     }
 
+    fn at_foreman(path: &str) -> Self {
+        let mut segments = path.split('/').skip(1);
+        match (segments.next(), segments.next(), segments.next()) {
+            (Some("puppet"), Some("ca"), Some("autosign")) => Self::ProxyAutosign,
+            (Some("puppet"), Some("ca"), Some("validate")) => Self::ProxyValidate,
+            (Some("puppet"), Some("ca"), _) => Self::ProxyCertificates,
+            (Some("features" | "version"), None, None) | (Some("v2"), Some("features"), None) => {
+                Self::ProxyFeatures
+            }
+            (_, _, _) => Self::ForemanOther,
+        }
+    }
+
     fn door(self) -> Door {
         match self {
             Self::Certificate
@@ -262,6 +286,11 @@ impl Route {
             Self::SigningRequests | Self::Discovery | Self::Health | Self::KubernetesOther => {
                 Door::Kubernetes
             }
+            Self::ProxyCertificates
+            | Self::ProxyAutosign
+            | Self::ProxyValidate
+            | Self::ProxyFeatures
+            | Self::ForemanOther => Door::Foreman,
         }
     }
 
@@ -289,12 +318,18 @@ impl Route {
             Self::SigningRequests => "certificatesigningrequests",
             Self::Discovery => "discovery",
             Self::Health => "health",
-            Self::PuppetOther | Self::EnrolOther | Self::KubernetesOther => "other",
+            Self::ProxyCertificates => "certificates",
+            Self::ProxyAutosign => "autosign",
+            Self::ProxyValidate => "validate",
+            Self::ProxyFeatures => "features",
+            Self::PuppetOther | Self::EnrolOther | Self::KubernetesOther | Self::ForemanOther => {
+                "other"
+            }
         }
     }
 }
 
-const ROUTES: usize = Route::KubernetesOther as usize + 1;
+const ROUTES: usize = Route::ForemanOther as usize + 1;
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 #[cfg(test)]
@@ -334,6 +369,22 @@ mod tests {
         ] {
             let found = Route::at_puppet(path);
             assert_eq!((found.door().word(), found.word()), (door, route), "{path}");
+        }
+        for (path, route) in [
+            ("/puppet/ca", "certificates"),
+            ("/puppet/ca/web01", "certificates"),
+            ("/puppet/ca/autosign", "autosign"),
+            ("/puppet/ca/autosign/web01", "autosign"),
+            ("/puppet/ca/validate", "validate"),
+            ("/features", "features"),
+            ("/v2/features", "features"),
+            ("/version", "features"),
+            ("/puppet", "other"),
+            ("/", "other"),
+        ] {
+            let found = Route::at_foreman(path);
+            let told = (found.door().word(), found.word());
+            assert_eq!(told, ("foreman", route), "{path}");
         }
         let resource = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
         for (path, route) in [

@@ -137,7 +137,7 @@ impl PuppetDoor {
     }
 
     /// The bounds of one request, for bodies of the size that is configured.
-    fn csr_limits(&self) -> CsrLimits {
+    pub(crate) fn csr_limits(&self) -> CsrLimits {
         let standard = CsrLimits::STANDARD;
         CsrLimits {
             max_pem: self.max_request,

@@ -128,7 +128,7 @@ impl PuppetDoor {
     }
 
     /// Approves a waiting request, unless its certificate would reach further than the caller does.
-    pub(super) async fn sign_within(
+    pub(crate) async fn sign_within(
         &self,
         grant: &Grant,
         act: Act,
@@ -203,7 +203,7 @@ impl PuppetDoor {
 
 /// Why a request was not signed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unsigned {
+pub(crate) enum Unsigned {
     #[error(transparent)]
     Forbidden(#[from] Needed),
     #[error(transparent)]
@@ -298,7 +298,7 @@ pub(super) const MAX_BODY: usize = 16 * 1024; // two short members
 const MAX_TRIES: usize = 4;
 
 /// Puppet Server gives this reason always, and clients compare lists.
-pub(super) const REASON: RevocationReason = RevocationReason::KeyCompromise;
+pub(crate) const REASON: RevocationReason = RevocationReason::KeyCompromise;
 
 #[cfg(test)]
 mod tests {

@@ -17,6 +17,9 @@ use super::status_object::StatusObject;
 use super::{PuppetDoor, answer, faults};
 
 impl PuppetDoor {
+    /// How many names a page of a listing holds: about 500 KiB of JSON.
+    pub(crate) const PAGE: usize = 500;
+
     /// Every waiting request, then the newest certificate of every name, page by page: the whole list may be larger
     /// than memory.
     pub(super) async fn get_statuses(&self, query: Option<&str>, headers: &HeaderMap) -> Response {
@@ -62,7 +65,7 @@ impl PuppetDoor {
     }
 
     /// Requests that wait for their certificate, by name.
-    async fn waiting_page(
+    pub(crate) async fn waiting_page(
         &self,
         after: Option<(String, RequestId)>,
     ) -> Result<Vec<RequestRecord>, StoreFault> {
@@ -222,7 +225,7 @@ impl Listing {
     }
 }
 
-const PAGE: usize = 500; // about 500 KiB of JSON
+const PAGE: usize = PuppetDoor::PAGE;
 
 #[cfg(test)]
 mod tests {

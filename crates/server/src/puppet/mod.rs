@@ -46,7 +46,9 @@ use crate::peer::Peer;
 pub use access::calls;
 pub(crate) use caller::Caller;
 pub use certificate_renewal::Renewals;
+pub(crate) use certificate_status::{REASON as REVOCATION_REASON, Unsigned};
 pub use certname::{Certname, CertnameFault};
+pub(crate) use status_object::{date, integer};
 
 use path::Route;
 
@@ -166,16 +168,25 @@ impl PuppetDoor {
         }
     }
 
-    fn authority(&self) -> &Authority {
+    pub(crate) fn authority(&self) -> &Authority {
         &self.shared.authority
     }
 
-    fn issuer(&self) -> &IssuerId {
+    pub(crate) fn issuer(&self) -> &IssuerId {
         &self.shared.issuer
     }
 
+    pub(crate) fn signer(&self) -> &SignerName {
+        &self.shared.signer
+    }
+
+    /// Octets of a certificate request.
+    pub(crate) fn max_request(&self) -> usize {
+        self.max_request
+    }
+
     /// An act of an administrator on the request of a name, whatever its version.
-    fn act(name: &str, actor: Requester, reason: &str) -> Act {
+    pub(crate) fn act(name: &str, actor: Requester, reason: &str) -> Act {
         Act {
             door: Self::DOOR,
             key: name.to_owned(),

@@ -124,12 +124,12 @@ fn authorization_extensions(extensions: &[Extension]) -> BTreeMap<String, String
 }
 
 /// A JSON integer of any length; clients read serials as numbers, and ours have 127 bits.
-fn integer(serial: &Serial) -> Option<Box<RawValue>> {
+pub(crate) fn integer(serial: &Serial) -> Option<Box<RawValue>> {
     RawValue::from_string(serial.to_decimal()).ok()
 }
 
 /// `2026-01-02T03:04:05UTC`, which Ruby's `Time.parse` reads.
-pub(super) fn date(time: UnixTime) -> String {
+pub(crate) fn date(time: UnixTime) -> String {
     let mut text = time.to_string();
     if text.ends_with('Z') {
         text.pop();

@@ -6,6 +6,7 @@
 
 mod access;
 mod approval;
+mod bearer;
 mod bodies;
 mod creation;
 mod deletion;

@@ -4,6 +4,7 @@
 mod client_certificates;
 mod enrol;
 mod exchange;
+mod foreman;
 mod hostile;
 mod kubernetes;
 mod limits;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use countersign_authority::{Deciders as _, Question};
+use countersign_authority::{Deciders as _, Question, QuestionToken};
 use countersign_pki::{CheckedCsr, CsrLimits, oid};
 use countersign_policy::{Webhook, WebhookAnswer};
 use countersign_testkit::csr::CsrBuilder;
@@ -276,3 +276,24 @@ fn manual() -> [String; 2] {
 }
 
 const AMPLE: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn a_token_is_named_and_not_shown() {
+    let decider = allowing();
+    let webhook = world::webhook(&decider);
+    let token = QuestionToken {
+        id: Some("aaaqeayeaudaocaj"),
+        verified: true,
+        external_ref: "foreman:host:42",
+    };
+    let question = Question {
+        token: Some(token),
+        ..world::question()
+    };
+    assert_eq!(world::load(&webhook).ask(&webhook, question).await, allow());
+    let asked = decider.calls().first().unwrap().json();
+    let expected = json!({
+        "present": true, "id": "aaaqeayeaudaocaj", "verified": true, "external_ref": "foreman:host:42"
+    });
+    assert_eq!(asked["token"], expected);
+}

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow};
 use countersign_authority::{Clock as _, SystemClock};
-use countersign_pki::{CheckedCsr, CsrLimits};
+use countersign_pki::{Attribute, CheckedCsr, CsrLimits, oid};
 use countersign_policy::trial::{CsrFields, Material, Scene};
 use countersign_policy::{
     Answer, AutosignFile, Deciding, Effect, Explanation, Identity, LedgerFacts, Policy, PolicySet,
-    Request, Requester, Rule, RuleKind, Step, Wishes,
+    Request, Requester, Rule, RuleKind, Step, TokenFacts, Wishes,
 };
 use serde_json::{Value, json};
 
@@ -25,12 +25,13 @@ use crate::signers;
 /// Decides; the exit code says whether a decision could be made, not which.
 pub(super) fn run(args: &ExplainArgs) -> Result<u8> {
     let csr = read_csr(&args.csr)?;
+    let requester = requester(args);
     let settings = settings(args)?;
     let places = match (&settings, args.policy.is_empty()) {
         (Some(settings), true) => settings.policy_paths(),
         (_, _) => args.policy.clone(),
     };
-    let (set, scene) = match (policy_files::read(&places), scene(args)?) {
+    let (set, scene) = match (policy_files::read(&places), scene(args, &requester, &csr)?) {
         (Ok(set), Ok(scene)) => (set, scene),
         (Err(faults), _) | (_, Err(faults)) => {
             complain(&faults);
@@ -39,7 +40,6 @@ pub(super) fn run(args: &ExplainArgs) -> Result<u8> {
     };
     let lists = policy_files::lists(&set);
     let (policy, autosign) = policy(settings.as_ref(), set)?;
-    let requester = requester(args);
     let wishes = Wishes {
         usages: args.usage.clone(),
         expiration_seconds: None,
@@ -99,17 +99,35 @@ fn read_csr(path: &Path) -> Result<CheckedCsr> {
 
 type Faults = Vec<countersign_policy::PolicyFault>;
 
-fn scene(args: &ExplainArgs) -> Result<Result<Scene, Faults>> {
+fn scene(
+    args: &ExplainArgs,
+    requester: &Requester,
+    csr: &CheckedCsr,
+) -> Result<Result<Scene, Faults>> {
     let answers = args.answer.iter();
     let mut scene = Scene::default();
     scene.now = args.now;
     scene.answers = answers.map(|a| (a.rule.clone(), a.finding)).collect();
+    if !may_have_token(requester, csr) {
+        scene.token = Some(TokenFacts::Missing);
+    }
     let Some(path) = &args.machines else {
         return Ok(Ok(scene));
     };
     let text = policy_files::text_of(path);
     let text = text.with_context(|| format!("cannot read the machines {}", path.display()))?;
     Ok(scene.with_objects(path, &text))
+}
+
+/// Whether an enrolment token may have come with a request: in one of the places for it, or as the credentials of a user.
+/// Whether it is good only the server knows.
+pub(super) fn may_have_token(requester: &Requester, csr: &CheckedCsr) -> bool {
+    let is_place = |attribute: &Attribute| {
+        attribute.oid == oid::CHALLENGE_PASSWORD || attribute.oid.is_under(&oid::PP_PRIV)
+    };
+    matches!(requester.identity, Identity::User { .. })
+        || csr.attributes().iter().any(is_place)
+        || csr.extension(&oid::PP_PRESHARED_KEY).is_some()
 }
 
 /// The configuration, if one is named.

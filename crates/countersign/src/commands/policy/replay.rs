@@ -12,12 +12,13 @@ use countersign_pki::pem::{self, PemLimits};
 use countersign_pki::{CheckedCsr, UnixTime};
 use countersign_policy::{
     AutosignFile, Deciding, Effect, Evidence, Explanation, ListFile, Outcome, Policy, Query,
-    RecordedEvidence, RecordedFile, Request, Requester, SignerName, Wishes, decide,
+    RecordedEvidence, RecordedFile, Request, Requester, SignerName, TokenFacts, Wishes, decide,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::complain;
+use super::explain::may_have_token;
 use crate::cli::{Form, ReplayArgs, ServeArgs};
 use crate::commands::csr::{accepted, client, each_page, said};
 use crate::output::{self, Table};
@@ -137,6 +138,9 @@ impl Replay {
             Some(Deciding::Rule { .. } | Deciding::Profile) | None => item.explanation.at,
         };
         let mut evidence = Evidence::none().with_person(None);
+        if item.evidence.token.is_none() && !may_have_token(&item.requester, &csr) {
+            evidence = evidence.with_token(Ok(TokenFacts::Missing), 0);
+        }
         for _ in 0..MAX_ROUNDS {
             match decide(&self.policy, &request, &evidence, now) {
                 Outcome::Done(verdict) => {
@@ -413,3 +417,102 @@ const RENEWAL: &str = "renewal";
 const PUPPET: &str = "puppet";
 /// What the authority makes for itself.
 const LOCAL: &str = "local";
+
+#[cfg(test)]
+mod tests {
+    use countersign_policy::{Rule, RuleKind};
+    use countersign_testkit::csr::{CsrBuilder, TOKEN};
+    use countersign_testkit::keys;
+    use serde_json::json;
+
+    use super::*;
+
+    /// What a policy of one token rule makes of a request that waited, with this on record of its token.
+    fn again(csr: &CsrBuilder, identity: Value, evidence: Value) -> String {
+        let item = json!({
+            "id": "1", "door": "puppet", "name": "web01", "signer": SIGNER, "wishes": {},
+            "requester": {"identity": identity},
+            "created": "2026-01-02T03:04:05Z",
+            "explanation": {"effect": "pending", "at": "2026-01-02T03:04:05Z", "generation": 1},
+            "evidence": evidence,
+            "csr": csr.sign_pem(keys::p256_a()),
+        });
+        let item: Decision = serde_json::from_value(item).unwrap();
+        let signer = SignerName::parse(SIGNER).unwrap();
+        let policy = Policy {
+            rules: vec![Rule::approving("token", vec![signer], RuleKind::Token)],
+            ..Policy::default()
+        };
+        let lists = BTreeMap::new();
+        match (Replay { policy, lists }).again(&item).unwrap() {
+            Again::NotByRules => "not by rules".to_owned(),
+            Again::Undetermined(missing) => missing,
+            Again::Decided(said) => format!("{:?} {}", said.effect, said.code),
+        }
+    }
+
+    #[test]
+    fn a_token_is_what_it_was_when_the_request_came() {
+        let plain = || CsrBuilder::new("web01");
+        let with_token = || plain().challenge_password(TOKEN);
+        let anonymous = || json!({"kind": "anonymous"});
+        let user = || json!({"kind": "user", "username": "system:bootstrap:a", "groups": []});
+        let token = |uses: u32| {
+            json!({"token": {
+                "found": "known", "id": "aaaqeayeaudaocaj", "maxUses": 1, "uses": uses,
+                "binding": {"kind": "exact", "value": "web01"},
+                "notBefore": "2026-01-02T00:00:00Z", "expiresAt": "2026-01-02T04:00:00Z",
+            }})
+        };
+        let unknown = json!({"token": {"found": "unknown", "id": "aaaqeayeaudaocaj"}});
+        let nobody_looked = "nobody looked for an enrolment token";
+        for (case, csr, identity, evidence, came) in [
+            (
+                "good then",
+                with_token(),
+                anonymous(),
+                token(0),
+                "Approve token",
+            ),
+            (
+                "used up then",
+                with_token(),
+                anonymous(),
+                token(1),
+                "Deny token_exhausted",
+            ),
+            (
+                "unknown then",
+                with_token(),
+                anonymous(),
+                unknown,
+                "Deny token_unknown",
+            ),
+            (
+                "nobody looked",
+                with_token(),
+                anonymous(),
+                json!({}),
+                nobody_looked,
+            ),
+            (
+                "a user may have shown one",
+                plain(),
+                user(),
+                json!({}),
+                nobody_looked,
+            ),
+            (
+                "there was none",
+                plain(),
+                anonymous(),
+                json!({}),
+                "Pending token_missing",
+            ),
+        ] {
+            assert_eq!(again(&csr, identity, evidence), came, "{case}");
+        }
+    }
+
+    const SIGNER: &str = "countersign.dev/puppet-agent";
+}

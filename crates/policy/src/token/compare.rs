@@ -1,0 +1,246 @@
+//! Whether a token suits the request that carries it.
+
+use std::net::IpAddr;
+
+use countersign_pki::{AltName, Extension, NameAttribute, Oid, UnixTime, oid};
+
+use crate::request::Request;
+use crate::token::{Network, Token, TokenTerms};
+
+/// Why a token does not suit a request.
+pub(crate) struct Difference {
+    pub(crate) code: &'static str,
+    pub(crate) reason: String,
+}
+
+/// The name that a token must be bound to for a request: that of the certificate, or of the node that it speaks for.
+pub fn token_name<'a>(request: &Request<'a>) -> &'a str {
+    let node = NODE_SIGNERS
+        .contains(&request.signer.as_str())
+        .then(|| request.name.strip_prefix(NODE));
+    node.flatten().unwrap_or(request.name)
+}
+
+/// Whether a token that was rejected for this reason was misused: its secret is known to somebody who should not.
+pub fn is_misuse(code: &str) -> bool {
+    MISUSES.contains(&code)
+}
+
+/// Compares a token whose secret is right with the request that carries it. The order of the checks is the order in which
+/// people see their results: theft before what ends by itself.
+///
+/// The same name and key asking again is no matter of rules: it gets what it got. Who comes here with a use on record may
+/// not have that any more.
+pub(crate) fn compare(
+    token: &Token,
+    request: &Request<'_>,
+    now: UnixTime,
+) -> Result<(), Difference> {
+    let is = |code, reason: String| Err(Difference { code, reason });
+    let name = token_name(request);
+    if token.revoked {
+        return is("token_revoked", "it was taken back".to_owned());
+    }
+    if token.locked {
+        return is("token_locked", "it was misused too often".to_owned());
+    }
+    bound_to(token, request, name)?;
+    if token.same.is_some() {
+        let reason = "this key has had its certificate by it".to_owned();
+        return is("token_exhausted", reason);
+    }
+    match &token.other {
+        Some(other) if token.max_uses <= 1 && other.certname == name => {
+            let reason = "another key has used it".to_owned();
+            return is("token_key_mismatch", reason);
+        }
+        Some(other) if token.max_uses <= 1 => {
+            let reason = format!("{} has used it", other.certname);
+            return is("token_certname_mismatch", reason);
+        }
+        Some(_) | None => {}
+    }
+    if now.plus_seconds(SKEW_SECONDS) < token.not_before {
+        let reason = format!("it is good from {} on", token.not_before);
+        return is("token_not_yet_valid", reason);
+    }
+    if now >= token.expires_at {
+        let reason = format!("it was good until {}", token.expires_at);
+        return is("token_expired", reason);
+    }
+    if token.uses >= token.max_uses {
+        let reason = format!("all of its {} uses are used up", token.max_uses);
+        return is("token_exhausted", reason);
+    }
+    let terms = &token.terms;
+    let key = request.csr.key_fingerprint().to_hex();
+    if terms
+        .spki_sha256
+        .as_ref()
+        .is_some_and(|bound| !bound.eq_ignore_ascii_case(&key))
+    {
+        return is("token_key_mismatch", "it is for another key".to_owned());
+    }
+    let source = request.requester.source;
+    let networks = &terms.source_cidrs;
+    let comes_from = |network: &Network| source.is_some_and(|from| network.contains(from));
+    if !networks.is_empty() && !networks.iter().any(comes_from) {
+        let reason = "the request does not come from a network that it is for".to_owned();
+        return is("token_source_not_allowed", reason);
+    }
+    for alt_name in request.csr.alt_names() {
+        if !may_have_name(terms, alt_name, name) {
+            let reason = format!("it does not permit {}", shown(alt_name));
+            return is("token_san_not_allowed", reason);
+        }
+    }
+    permitted_extensions(token, request)?;
+    match token.replaced(now) {
+        Some(existing) if !terms.allow_replace => {
+            let reason = format!(
+                "{name} has certificate {}, which it may not replace",
+                existing.serial
+            );
+            is("existing_certificate", reason)
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Whether a token is good for a request as things stand.
+pub fn suits(token: &Token, request: &Request<'_>, now: UnixTime) -> bool {
+    compare(token, request, now).is_ok()
+}
+
+/// Why a token is not good for a request as things stand: in one word, and in words.
+pub fn differs(
+    token: &Token,
+    request: &Request<'_>,
+    now: UnixTime,
+) -> Option<(&'static str, String)> {
+    let compared = compare(token, request, now).err();
+    compared.map(|difference| (difference.code, difference.reason))
+}
+
+/// The whole subject is the name: who may call itself web01 may not call itself a member of a group as well.
+fn bound_to(token: &Token, request: &Request<'_>, name: &str) -> Result<(), Difference> {
+    let is = |reason: String| {
+        Err(Difference {
+            code: "token_certname_mismatch",
+            reason,
+        })
+    };
+    if !token.binding.covers(name) {
+        return is(format!("it is for {}", token.binding));
+    }
+    let profile = &token.terms.profile;
+    if !profile.is_empty() && profile != request.signer.as_str() {
+        return is(format!("it is for signer {profile}"));
+    }
+    // Of a node the group of all nodes is part of the name.
+    let is_node = name != request.name;
+    let is_name = |said: &NameAttribute| match (said.oid, said.value.text()) {
+        (oid::COMMON_NAME, text) => text == Some(request.name),
+        (oid::ORGANIZATION, text) => is_node && text == Some(NODES),
+        (_, _) => false,
+    };
+    let mut subject = request.csr.subject().attributes();
+    match subject.find(|said| !is_name(said)) {
+        Some(more) => is(format!(
+            "it is for a name, and the subject also says {more}"
+        )),
+        None => Ok(()),
+    }
+}
+
+fn may_have_name(terms: &TokenTerms, alt_name: &AltName, name: &str) -> bool {
+    let is_itself = matches!(alt_name, AltName::Dns(dns) if dns.eq_ignore_ascii_case(name));
+    is_itself || {
+        let asked = shown(alt_name);
+        let allowed = |san: &String| match alt_name {
+            AltName::Dns(_) => san.eq_ignore_ascii_case(&asked),
+            // An address has many spellings.
+            AltName::Ip(address) => san
+                .strip_prefix(IP)
+                .and_then(|text| text.parse::<IpAddr>().ok())
+                .is_some_and(|listed| listed == *address),
+            AltName::Email(_) | AltName::Uri(_) => *san == asked,
+            AltName::Other { .. } => false,
+        };
+        terms.allowed_sans.iter().any(allowed)
+    }
+}
+
+/// An alternative name as tokens list it.
+fn shown(alt_name: &AltName) -> String {
+    match alt_name {
+        AltName::Dns(name) => format!("DNS:{name}"),
+        AltName::Ip(address) => format!("{IP}{address}"),
+        AltName::Email(address) => format!("email:{address}"),
+        AltName::Uri(uri) => format!("URI:{uri}"),
+        AltName::Other { .. } => "a name of another kind".to_owned(),
+    }
+}
+
+fn permitted_extensions(token: &Token, request: &Request<'_>) -> Result<(), Difference> {
+    let terms = &token.terms;
+    let asked = request.csr.extensions().iter();
+    // Alternative names have a list of their own; the rest of X.509 is the signer's business and comes from nobody else; the
+    // extension in which the token itself travels is in no certificate.
+    let asked = asked
+        .filter(|extension| !extension.oid.is_under(&X509) && !is_carrier_of(token, extension));
+    for extension in asked {
+        let listed = terms
+            .allowed_extensions
+            .as_ref()
+            .and_then(|allowed| allowed.get(&extension.oid.to_string()));
+        let is_permitted = match listed {
+            Some(values) => extension
+                .text_value()
+                .is_some_and(|value| values.contains(&value)),
+            // Without a list the signer says what may be asked for, but for what gives rights.
+            None => terms.allowed_extensions.is_none() && !extension.oid.is_under(&oid::PP_AUTH),
+        };
+        if !is_permitted {
+            let known = oid::puppet_short_name(&extension.oid);
+            let named = known.map_or_else(|| extension.oid.to_string(), str::to_owned);
+            return Err(Difference {
+                code: "token_extension_not_allowed",
+                reason: format!("it does not permit this {named}"),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Whether this is the token itself, in the place that Puppet has for preshared keys. Of a request on record only the
+/// public part is left of it.
+fn is_carrier_of(token: &Token, extension: &Extension) -> bool {
+    let is_it = |text: String| {
+        let rest = text.strip_prefix(PREFIX);
+        let rest = rest.and_then(|rest| rest.strip_prefix(token.id.as_str()));
+        rest.is_some_and(|rest| rest.starts_with('.'))
+    };
+    extension.oid == oid::PP_PRESHARED_KEY && extension.text_value().is_some_and(is_it)
+}
+
+const MISUSES: [&str; 5] = [
+    "token_certname_mismatch",
+    "token_key_mismatch",
+    "token_san_not_allowed",
+    "token_extension_not_allowed",
+    "token_source_not_allowed",
+];
+/// What a token begins with.
+const PREFIX: &str = "ott1.";
+const IP: &str = "IP:";
+const NODE: &str = "system:node:";
+const NODES: &str = "system:nodes";
+const NODE_SIGNERS: [&str; 2] = [
+    "kubernetes.io/kube-apiserver-client-kubelet",
+    "kubernetes.io/kubelet-serving",
+];
+/// How far a clock that minted may be ahead of the one that looks.
+const SKEW_SECONDS: u64 = 60;
+/// The extensions of X.509 itself (RFC 5280 4.2.1).
+const X509: Oid = Oid::from_arcs(&[2, 5, 29]);

@@ -1,0 +1,73 @@
+//! `validate`: whether a request that somebody else signs has a token, which is then used up.
+
+use axum::Extension;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::Response;
+use countersign_authority::{SubmitFault, Validation};
+use countersign_pki::CheckedCsr;
+use countersign_policy::Requester;
+use tracing::{debug, info};
+
+use super::admission::TrustedHost;
+use super::{ForemanDoor, answer};
+use crate::limits::TooMany;
+
+/// `POST /puppet/ca/validate`: the name is the one in the request itself.
+pub(super) async fn validate(
+    State(door): State<ForemanDoor>,
+    Extension(host): Extension<TrustedHost>,
+    body: Bytes,
+) -> Response {
+    if let Err(fault) = door.admit_rate(&host.requester) {
+        debug!(%fault, "not taken");
+        return answer::too_many(fault);
+    }
+    if !door.authority().tokens_enabled() {
+        return answer::not_implemented(
+            "Enrolment tokens are not enabled; set tokens.enabled: true in the configuration of Countersign",
+        );
+    }
+    let csr = match CheckedCsr::from_pem(&body, &door.puppet.csr_limits()) {
+        Ok(csr) => csr,
+        Err(fault) => {
+            info!(%fault, actor = %host.requester, "a request to validate cannot be read");
+            return answer::rejected(format!("certificate request not acceptable: {fault}"));
+        }
+    };
+    let actor = host.requester.to_string();
+    let validated = door
+        .authority()
+        .validate_token(csr, door.puppet.signer(), host.requester)
+        .await;
+    match validated {
+        Ok(Validation::Approved) => answer::done(),
+        // What was wrong is on record, and nobody else's business.
+        Ok(Validation::Refused { id, reason }) => {
+            info!(request = %id, %reason, actor, "validation refused");
+            answer::rejected(format!("certificate request not authorised (request {id})"))
+        }
+        Err(SubmitFault::Denied { id, .. }) => {
+            answer::rejected(format!("certificate request not authorised (request {id})"))
+        }
+        Err(SubmitFault::Duplicate { .. }) => {
+            answer::rejected("certificate request not authorised".to_owned())
+        }
+        Err(fault @ (SubmitFault::TooManyWaiting { .. } | SubmitFault::InProgress { .. })) => {
+            answer::failed(VALIDATE, &fault)
+        }
+        Err(SubmitFault::Broken(fault)) => answer::broken(VALIDATE, &fault),
+    }
+}
+
+impl ForemanDoor {
+    /// Counted for the host that asks: the one that wants a certificate is not known here.
+    fn admit_rate(&self, host: &Requester) -> Result<(), TooMany> {
+        match (&self.limits, host.source) {
+            (Some(limits), Some(source)) => limits.admit(source, None, self.authority().now()),
+            (Some(_), None) | (None, _) => Ok(()),
+        }
+    }
+}
+
+const VALIDATE: &str = "validate CSR";
