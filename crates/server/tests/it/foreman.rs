@@ -54,6 +54,7 @@ impl Site {
         let limits = RequestLimits::new(RequestRates {
             per_source: 100,
             per_certname: 0,
+            token_failures: 30,
         });
         let url = "https://ca.example.com:8140";
         let proxy = ForemanDoor::new(door.clone(), trusted.clone(), url).within(limits);
