@@ -55,6 +55,7 @@ impl Site {
             token_failures: 0,
             per_source: 100,
             per_certname: 0,
+            token_failures: 30,
         });
         let url = "https://ca.example.com:8140";
         let proxy = ForemanDoor::new(door.clone(), trusted.clone(), url).within(limits);
