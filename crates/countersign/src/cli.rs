@@ -4,6 +4,7 @@ mod audit;
 mod enroll;
 mod inventory;
 mod policy;
+mod token;
 mod verbs;
 
 use std::net::SocketAddr;
@@ -24,6 +25,7 @@ pub(crate) use inventory::{
     WindowCommand,
 };
 pub(crate) use policy::{ExplainArgs, PolicyCommand, ReplayArgs};
+pub(crate) use token::{CreateArgs, ExtensionArg, RevokeArgs, TermArgs, TokenCommand, TokenFormat};
 pub(crate) use verbs::{
     CaServer, DeleteArgs, GenerateArgs, ImportArgs, OfflineArgs, PruneArgs, ServerNameArgs,
     SetupArgs, Ttl,
@@ -58,6 +60,11 @@ pub(crate) enum Command {
     Window {
         #[command(subcommand)]
         command: WindowCommand,
+    },
+    /// Enrolment tokens: one-time passwords with which machines enrol
+    Token {
+        #[command(subcommand)]
+        command: TokenCommand,
     },
     /// Policies: check their files, test them, ask them why; all offline
     Policy {

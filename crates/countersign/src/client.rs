@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use countersign_pki::pem;
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -30,6 +30,8 @@ use crate::data_folder::DataFolder;
 
 /// A server and the credentials for it.
 pub(crate) struct Client {
+    /// What the call under way is known by, if it must not be carried out twice.
+    order: Option<HeaderValue>,
     url: Uri,
     host: String,
     port: u16,
@@ -143,6 +145,7 @@ impl Client {
             .trim_end_matches(']')
             .to_owned();
         Ok(Self {
+            order: None,
             port: uri.port_u16().unwrap_or(DEFAULT_PORT),
             host,
             url: uri,
@@ -176,6 +179,20 @@ impl Client {
             None => None,
         };
         self.send(method, path, content).await
+    }
+
+    /// The same with a key by which the server knows the order when it comes again.
+    pub(crate) async fn order(&mut self, path: &str, key: &str, body: &Value) -> Result<Reply> {
+        self.order = Some(HeaderValue::from_str(key)?);
+        let reply = self.call(Method::POST, path, Some(body)).await;
+        self.order = None;
+        reply
+    }
+
+    /// Sends text.
+    pub(crate) async fn post_text(&mut self, path: &str, text: Vec<u8>) -> Result<Reply> {
+        let content = Some(("text/plain", Bytes::from(text)));
+        self.send(Method::POST, path, content).await
     }
 
     /// Sends text, as agents do.
@@ -246,7 +263,10 @@ impl Client {
             }
             None => Bytes::new(),
         };
-        let request = request.body(Full::new(content))?;
+        let mut request = request.body(Full::new(content))?;
+        if let Some(key) = &self.order {
+            request.headers_mut().insert(IDEMPOTENCY_KEY, key.clone());
+        }
         let response = match connection.sender.send_request(request).await {
             Ok(response) => response,
             Err(error) => return Err(connection.fault(error).await.into()),
@@ -400,6 +420,7 @@ fn blocks(path: &Path) -> Result<Vec<pem::Block>> {
 
 const REVOKED: &str = "the server refuses this administrator's certificate, it was revoked: reload or restart the server, \
                        which then makes new credentials in its data directory";
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const DEFAULT_PORT: u16 = 8140;
 
 #[cfg(test)]

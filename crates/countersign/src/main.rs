@@ -48,7 +48,11 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let is_ca = arguments.get(1).is_some_and(|word| word == "ca");
-            if !(is_ca && commands::ca::usage::explain(&error, &arguments)) {
+            let text = error.to_string();
+            if countersign_authority::looks_like_a_token(&text) {
+                // Somebody gave a token as an argument: that is no reason to repeat it.
+                output::complain(countersign_authority::masked_tokens(&text).trim_end());
+            } else if !(is_ca && commands::ca::usage::explain(&error, &arguments)) {
                 // Help that was asked for goes to standard output; a usage error to standard error.
                 let _nobody_to_tell = error.print();
             }
@@ -88,6 +92,7 @@ fn run(command: Command) -> Result<u8> {
         Command::Csr { command } => block_on(commands::csr::run(command)).map(|()| 0),
         Command::Machine { command } => block_on(commands::machine::run(command)).map(|()| 0),
         Command::Window { command } => block_on(commands::window::run(command)).map(|()| 0),
+        Command::Token { command } => block_on(commands::token::run(command)),
         Command::Policy { command } => block_on(commands::policy::run(command)),
         Command::Ca { verbose, command } => {
             if verbose {

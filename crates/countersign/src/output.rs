@@ -29,6 +29,12 @@ fn text(text: &str) -> Result<(), OutputFault> {
     heard(io::stdout().lock().write_all(text.as_bytes()))
 }
 
+/// Prints a secret as it is. If nobody reads it, it is lost, so that a reader who went away is a fault here.
+pub(crate) fn secret(text: &str) -> Result<(), OutputFault> {
+    let mut out = io::stdout().lock();
+    Ok(out.write_all(text.as_bytes()).and_then(|()| out.flush())?)
+}
+
 fn heard(written: io::Result<()>) -> Result<(), OutputFault> {
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),

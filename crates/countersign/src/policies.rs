@@ -72,8 +72,8 @@ impl Loaded {
         }
         if enabled && policy.tokens != TokenHandling::default() {
             let (reject, missing) = (section.on_token_reject, section.on_token_missing);
-            write!(text, "# tokens.on_token_reject: {reject}\n")?;
-            write!(text, "# tokens.on_token_missing: {missing}\n")?;
+            writeln!(text, "# tokens.on_token_reject: {reject}")?;
+            writeln!(text, "# tokens.on_token_missing: {missing}")?;
         }
         for rule in &policy.rules {
             write!(text, "# puppet.autosign\n{}\n", rule.to_yaml())?;

@@ -166,13 +166,16 @@ impl Live {
         match self.number(loaded).await {
             Ok(numbered) => {
                 if numbered.is_new {
-                    let generation = numbered.policy.generation;
                     self.put_in_force(&numbered, |policy, deciders| {
                         self.authority.set_policy_and_deciders(policy, deciders);
                     });
-                    info!(generation, "another policy is in force");
                 }
                 self.tell(&numbered);
+                // Last: who reads it may look at the rest.
+                if numbered.is_new {
+                    let generation = numbered.policy.generation;
+                    info!(generation, "another policy is in force");
+                }
             }
             Err(error) => {
                 let error = format!("{error:#}");

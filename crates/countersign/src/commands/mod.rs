@@ -7,4 +7,5 @@ pub(crate) mod csr;
 pub(crate) mod machine;
 pub(crate) mod policy;
 pub(crate) mod restore;
+pub(crate) mod token;
 pub(crate) mod window;

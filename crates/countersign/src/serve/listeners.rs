@@ -201,7 +201,7 @@ pub(crate) fn request_rates(settings: &Settings) -> RequestRates {
     RequestRates {
         per_source: limits.csr_per_minute_per_source,
         per_certname: limits.csr_per_minute_per_certname,
-        token_failures: RequestRates::STANDARD.token_failures,
+        token_failures: limits.token_failures_per_10_minutes,
     }
 }
 

@@ -46,5 +46,6 @@ mod schemathesis;
 mod service_manager;
 mod site;
 mod takeover;
+mod tokens_cli;
 mod trust_domains;
 mod wire;

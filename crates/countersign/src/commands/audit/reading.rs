@@ -29,7 +29,7 @@ pub(super) struct Reading {
 
 enum Source {
     Server {
-        client: Client,
+        client: Box<Client>,
         seals: Next<String>,
         records: Next<String>,
     },
@@ -62,7 +62,7 @@ impl Reading {
         };
         Ok(Self::new(
             Source::Server {
-                client,
+                client: Box::new(client),
                 seals: Next::Beginning,
                 records: Next::Beginning,
             },
