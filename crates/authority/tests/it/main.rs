@@ -30,6 +30,7 @@ mod sealing;
 mod serials;
 mod site;
 mod tokens;
+mod tokens_guarded;
 mod tripwire;
 mod unlisting;
 mod world;
