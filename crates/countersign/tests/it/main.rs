@@ -46,6 +46,7 @@ mod schemathesis;
 mod service_manager;
 mod site;
 mod takeover;
+mod tokens_agent;
 mod tokens_cli;
 mod trust_domains;
 mod wire;
