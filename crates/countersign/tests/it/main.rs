@@ -48,5 +48,6 @@ mod site;
 mod takeover;
 mod tokens_agent;
 mod tokens_cli;
+mod tokens_provisioning;
 mod trust_domains;
 mod wire;
