@@ -11,9 +11,10 @@ certname='@CERTNAME@'
     puppet=$(command -v puppet || echo /opt/puppetlabs/bin/puppet)
     confdir=$("$puppet" config print confdir </dev/null)
     attributes=$confdir/csr_attributes.yaml
+    request=$("$puppet" config print requestdir </dev/null)/$certname.pem
 
-    # Whatever happens below, the token does not stay behind.
-    trap 'rm -f -- "$attributes"' EXIT
+    # Whatever happens below, the token does not stay behind, nor the copy of the request that an agent keeps while it waits.
+    trap 'rm -f -- "$attributes" "$request"' EXIT
     trap 'exit 1' HUP INT TERM
 
     # The file is private before there is anything in it, and new: what somebody else has put there is not written to.

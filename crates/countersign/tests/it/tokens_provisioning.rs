@@ -10,6 +10,8 @@ use std::path::PathBuf;
 use countersign_authority::TokenText;
 use serde_json::Value;
 
+use crate::puppet_agent::countersign;
+use crate::site::Site;
 use crate::tokens_agent::{Minted, site};
 use machine::{Agent, Machine};
 
@@ -206,26 +208,42 @@ fn a_machine_that_is_turned_away_does_not_keep_its_token() {
     }
 }
 
+/// An authority that does not look at tokens lets the request wait, and the agent keeps a copy of it.
+#[test]
+fn a_machine_that_waits_does_not_keep_its_token() {
+    let (minting, waiting) = (site(), Site::start(&[]));
+    let name = "web01.example.com";
+    let minted = Minted::new(&minting, name, &[]);
+    for (file, shell) in [("enrol.sh", "dash"), ("preseed.cfg", "dash")] {
+        let machine = Machine::new(&waiting, name, shell, Agent::Real);
+        let finished = machine.run(Snippet::named(file), minted.token.expose());
+        assert_eq!(finished.code, Some(1), "{file}: {finished}");
+        let (_, listed) = countersign(&waiting, &["csr", "list"]);
+        assert!(listed.contains(name), "{file}: {listed}");
+        machine.holds_nothing(file);
+        let (code, said) = countersign(&waiting, &["csr", "delete", name]);
+        assert_eq!(code, Some(0), "{said}");
+    }
+}
+
 /// Somebody ends the installation while the agent runs.
 #[test]
 fn an_interrupted_script_does_not_leave_its_token() {
     let site = site();
-    for snippet in SNIPPETS {
-        for shell in ["dash", "bash"] {
-            let name = "web01.example.com";
-            let machine = Machine::new(&site, name, shell, Agent::Interrupts);
-            let token = match snippet.run_as {
-                RunAs::Minter => String::new(),
-                RunAs::Script | RunAs::Argument => {
-                    let minted = Minted::new(&site, name, &[]);
-                    minted.token.expose().to_owned()
-                }
-            };
-            let finished = machine.run(snippet, &token);
-            assert!(!finished.success(), "{} {shell}: {finished}", snippet.file);
-            assert_eq!(machine.modes(), ["600"], "{} {shell}", snippet.file);
-            machine.holds_nothing(snippet.file);
-        }
+    let name = "web01.example.com";
+    for (file, shell) in [
+        ("enrol.sh", "dash"),
+        ("enrol.sh", "bash"),
+        ("preseed.cfg", "dash"),
+        ("preseed.cfg", "bash"),
+        ("ssh.sh", "dash"),
+    ] {
+        let machine = Machine::new(&site, name, shell, Agent::Interrupts);
+        let minted = Minted::new(&site, name, &[]);
+        let finished = machine.run(Snippet::named(file), minted.token.expose());
+        assert!(!finished.success(), "{file} {shell}: {finished}");
+        assert_eq!(machine.modes(), ["600"], "{file} {shell}");
+        machine.holds_nothing(file);
     }
 }
 

@@ -36,13 +36,18 @@ impl Machine {
             name: name.to_owned(),
             folder,
         };
-        for below in ["bin", "agent/conf", "target/etc"] {
+        for below in ["bin", "agent/conf", "target/etc", "target/var/lib/puppet"] {
             fs::create_dir_all(machine.path(below)).unwrap();
         }
         // Somebody was there first, and hopes that the token is written to a place of theirs.
         fs::write(machine.path("trap"), "").unwrap();
         symlink(machine.path("trap"), machine.attributes()).unwrap();
         symlink(machine.confdir(), machine.path("target/etc/puppet")).unwrap();
+        symlink(
+            machine.path("agent/ssl"),
+            machine.path("target/var/lib/puppet/ssl"),
+        )
+        .unwrap();
         machine.equip(site, shell, kind);
         machine
     }
@@ -156,8 +161,9 @@ impl Machine {
         for folder in ["agent", "target"] {
             for (path, bytes) in files(&self.path(folder)) {
                 let text = String::from_utf8_lossy(&bytes);
-                let is_there = text.contains(token.trim_end());
-                // The request itself holds it as DER, which is no text; the agent removes that when it has a certificate.
+                // A request holds it as a part of its DER, which is no text.
+                let is_there =
+                    text.contains(token.trim_end()) || text.contains("BEGIN CERTIFICATE REQUEST");
                 assert!(!is_there, "{file}: {}", path.display());
             }
         }

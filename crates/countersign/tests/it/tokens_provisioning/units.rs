@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use countersign_testkit::counterparts::Counterpart;
@@ -121,7 +121,8 @@ fn the_daemon_unit_is_ready_when_it_has_a_certificate() {
         .unwrap();
     let unit = "countersign-enroll-daemon.service";
     let mut command = etc.command(unit, "ExecStart");
-    let running = Running(command.env("NOTIFY_SOCKET", &socket).spawn().unwrap());
+    command.env("NOTIFY_SOCKET", &socket).stderr(Stdio::null());
+    let running = Running(command.spawn().unwrap());
     let mut buffer = [0; 4096];
     let is_ready = |length: usize, buffer: &[u8]| {
         let message = String::from_utf8_lossy(&buffer[..length]).into_owned();
