@@ -48,6 +48,7 @@ mod site;
 mod takeover;
 mod tokens_agent;
 mod tokens_cli;
+mod tokens_manual;
 mod tokens_provisioning;
 mod trust_domains;
 mod wire;
