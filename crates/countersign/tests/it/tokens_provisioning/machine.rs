@@ -173,7 +173,7 @@ impl Machine {
     #[track_caller]
     pub(super) fn told_nobody(&self, file: &str) {
         let calls = fs::read(self.path("calls")).unwrap();
-        let calls = String::from_utf8_lossy(&calls);
+        let calls = String::from_utf8_lossy(&calls).replace('\0', "\n");
         for command in ["puppet config", "puppet ssl bootstrap"] {
             assert!(calls.contains(command), "{file}: {calls}");
         }
