@@ -384,13 +384,14 @@ fn changes_at_run_time(key: &str) -> bool {
 }
 
 /// What [`Live::reload`] puts in force. A key that is not here waits for the next start and is named.
-const AT_RUN_TIME: [&str; 22] = [
+const AT_RUN_TIME: [&str; 23] = [
     "access",
     "foreman.trusted_hosts",
     "gc",
     "hostnames",
     "limits.csr_per_minute_per_certname",
     "limits.csr_per_minute_per_source",
+    "limits.token_failures_per_10_minutes",
     "log.level",
     "policies",
     "puppet.allow_authorization_extensions",

@@ -439,6 +439,23 @@ fn what_becomes_of_wrong_and_missing_tokens_is_configured() {
 }
 
 #[test]
+fn how_often_a_token_may_be_wrong_is_configured() {
+    let mut world =
+        World::start("tokens: {enabled: true}\nlimits: {token_failures_per_10_minutes: 2}\n");
+    let token = world.mint(&["a.example.com"]);
+    let wrong = |world: &World| world.enrol("b.example.com", token.expose()).status;
+    assert_eq!(
+        [wrong(&world), wrong(&world), wrong(&world)],
+        [403, 403, 429]
+    );
+    world.restart("tokens: {enabled: true}\nlimits: {token_failures_per_10_minutes: 0}\n");
+    let other = world.mint(&["c.example.com"]);
+    for _ in 0..12 {
+        assert_eq!(world.enrol("d.example.com", other.expose()).status, 403);
+    }
+}
+
+#[test]
 fn a_preshared_key_that_carries_tokens_is_in_no_certificate() {
     let mut world = World::start("puppet: {autosign: true}\n");
     let issued = |world: &World, name: &str, secret: &str| {

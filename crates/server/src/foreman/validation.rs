@@ -4,14 +4,14 @@ use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
-use countersign_authority::{SubmitFault, Validation};
+use countersign_authority::{CarriedToken, SubmitFault, Validation};
 use countersign_pki::CheckedCsr;
 use countersign_policy::Requester;
 use tracing::{debug, info};
 
 use super::admission::TrustedHost;
 use super::{ForemanDoor, answer};
-use crate::limits::TooMany;
+use crate::limits::{TooMany, is_token_failure};
 
 /// `POST /puppet/ca/validate`: the name is the one in the request itself.
 pub(super) async fn validate(
@@ -35,16 +35,24 @@ pub(super) async fn validate(
             return answer::rejected(format!("certificate request not acceptable: {fault}"));
         }
     };
-    let actor = host.requester.to_string();
+    let carried = door.authority().carried_token(&csr);
+    if let Err(fault) = door.admit_token(&host.requester, &carried) {
+        debug!(%fault, "not taken");
+        return answer::too_many(fault);
+    }
+    let actor = &host.requester;
     let validated = door
         .authority()
-        .validate_token(csr, door.puppet.signer(), host.requester)
+        .validate_token(csr, door.puppet.signer(), actor.clone())
         .await;
     match validated {
         Ok(Validation::Approved) => answer::done(),
         // What was wrong is on record, and nobody else's business.
         Ok(Validation::Refused { id, reason }) => {
-            info!(request = %id, %reason, actor, "validation refused");
+            info!(request = %id, %reason, %actor, "validation refused");
+            if is_token_failure(&reason) {
+                door.token_failed(actor, &carried);
+            }
             answer::rejected(format!("certificate request not authorised (request {id})"))
         }
         Err(SubmitFault::Denied { id, .. }) => {
@@ -66,6 +74,22 @@ impl ForemanDoor {
         match (&self.limits, host.source) {
             (Some(limits), Some(source)) => limits.admit(source, None, self.authority().now()),
             (Some(_), None) | (None, _) => Ok(()),
+        }
+    }
+
+    /// Wrong tokens count for each of them, so that one host's do not keep others from being validated.
+    fn admit_token(&self, host: &Requester, carried: &CarriedToken) -> Result<(), TooMany> {
+        match (&self.limits, host.source) {
+            (Some(limits), Some(source)) => {
+                limits.admit_token(source, carried, self.authority().now())
+            }
+            (Some(_), None) | (None, _) => Ok(()),
+        }
+    }
+
+    fn token_failed(&self, host: &Requester, carried: &CarriedToken) {
+        if let (Some(limits), Some(source)) = (&self.limits, host.source) {
+            limits.token_failed(source, carried, self.authority().now());
         }
     }
 }

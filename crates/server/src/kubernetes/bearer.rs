@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use countersign_authority::BearerToken;
+use countersign_authority::{BearerToken, CarriedToken, TokenText};
 use countersign_kapi::UserInfo;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -16,6 +16,7 @@ use zeroize::Zeroizing;
 use super::KubernetesDoor;
 use super::answer::Refusal;
 use super::identity::AUTHENTICATED;
+use crate::limits::RequestLimits;
 
 /// What somebody shows as a bearer token, whatever it is.
 #[derive(Clone)]
@@ -36,10 +37,18 @@ impl Bearer {
         &self,
         door: &KubernetesDoor,
         source: IpAddr,
+        limits: Option<&RequestLimits>,
     ) -> Result<Option<UserInfo>, Refusal> {
+        let (carried, now) = (self.carried(), door.authority.now());
+        if let Some(limits) = limits {
+            limits.admit_token(source, &carried, now)?;
+        }
         let known = door.authority.bearer_token(&self.0).await?;
         if known.is_none() {
             debug!(%source, "a bearer token does not count");
+            if let Some(limits) = limits {
+                limits.token_failed(source, &carried, now);
+            }
         }
         Ok(known.map(|BearerToken { id, .. }| UserInfo {
             username: format!("{BOOTSTRAP_USER}{id}"),
@@ -47,6 +56,14 @@ impl Bearer {
             groups: [BOOTSTRAPPERS, AUTHENTICATED].map(str::to_owned).to_vec(),
             extra: [(ENROLMENT_TOKEN.to_owned(), vec![id.to_string()])].into(),
         }))
+    }
+
+    /// What failures are counted under.
+    fn carried(&self) -> CarriedToken {
+        match TokenText::parse(&self.0) {
+            Ok(token) => CarriedToken::Id(token.id().clone()),
+            Err(_) => CarriedToken::Other,
+        }
     }
 }
 

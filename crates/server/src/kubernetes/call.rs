@@ -143,7 +143,7 @@ impl Call {
     /// revoked meanwhile does nothing more.
     pub(super) async fn read_body(&mut self, limit: usize) -> Result<Bytes, Refusal> {
         let body = body::read(std::mem::take(&mut self.body), limit).await?;
-        let known = User::known(&self.peer, self.bearer.as_ref(), &self.door).await?;
+        let known = User::known(&self.peer, self.bearer.as_ref(), &self.door, None).await?;
         self.user = known.ok_or_else(Status::unauthorized)?;
         if let Some((verb, subresource)) = self.allowed {
             self.authorize(verb, subresource)?;

@@ -22,6 +22,7 @@ use http::{HeaderMap, HeaderName};
 use super::KubernetesDoor;
 use super::answer::Refusal;
 use super::bearer::{Bearer, is_token_name};
+use crate::limits::RequestLimits;
 use crate::peer::{KnownClient, Peer, PeerIdentity};
 
 /// An authenticated sender.
@@ -70,7 +71,10 @@ pub(super) async fn admit(
     let bearer = Bearer::take(request.headers_mut());
     let peer = request.extensions().get().cloned();
     let known = match &peer {
-        Some(peer) => User::known(peer, bearer.as_ref(), &door).await,
+        Some(peer) => {
+            let limits = request.extensions().get().cloned();
+            User::known(peer, bearer.as_ref(), &door, limits.as_ref()).await
+        }
         None => Ok(None),
     };
     let user = match known {
@@ -89,11 +93,13 @@ pub(super) async fn admit(
 }
 
 impl User {
-    /// The sender of a request at this moment: by its certificate, else by the token that it shows.
+    /// The sender of a request at this moment: by its certificate, else by the token that it shows. Wrong tokens count
+    /// against limits.
     pub(super) async fn known(
         peer: &Peer,
         bearer: Option<&Bearer>,
         door: &KubernetesDoor,
+        limits: Option<&RequestLimits>,
     ) -> Result<Option<Self>, Refusal> {
         if let Some(user) = Self::behind(peer, door) {
             return Ok(Some(user));
@@ -102,7 +108,7 @@ impl User {
             return Ok(None);
         };
         let source = peer.address.ip().to_canonical();
-        let info = bearer.user(door, source).await?;
+        let info = bearer.user(door, source, limits).await?;
         Ok(info.map(|info| Self {
             info,
             source,

@@ -380,3 +380,34 @@ const TOKEN_REASONS: [&str; 14] = [
     "token_source_not_allowed",
     "token_unknown",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_happens_to_tokens_is_counted_under_words_of_the_program() {
+        let mut registry = Registry::default();
+        let metrics = EngineMetrics::new(&mut registry, []);
+        metrics.token(TokenEvent::Minted, "");
+        metrics.token(TokenEvent::Consumed, "");
+        metrics.token(TokenEvent::Consumed, "");
+        metrics.token(TokenEvent::Rejected, "token_unknown");
+        metrics.token(TokenEvent::Rejected, "of somebody's making");
+        metrics.token(TokenEvent::Locked, "token_key_mismatch");
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for line in [
+            r#"countersign_token_events_total{event="minted"} 1"#,
+            r#"countersign_token_events_total{event="consumed"} 2"#,
+            r#"countersign_token_events_total{event="locked"} 1"#,
+            r#"countersign_token_events_total{event="released"} 0"#,
+            r#"countersign_token_rejections_total{reason="token_unknown"} 1"#,
+            r#"countersign_token_rejections_total{reason="token_expired"} 0"#,
+            r#"countersign_token_rejections_total{reason="other"} 1"#,
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+        assert!(!text.contains("making"));
+    }
+}

@@ -52,9 +52,9 @@ impl Site {
         let foreman = world.puppet_agent(FOREMAN).await;
         let trusted = TrustedHosts::new(&["Foreman.example.com".to_owned()]);
         let limits = RequestLimits::new(RequestRates {
-            token_failures: 0,
             per_source: 100,
             per_certname: 0,
+            token_failures: 30,
         });
         let url = "https://ca.example.com:8140";
         let proxy = ForemanDoor::new(door.clone(), trusted.clone(), url).within(limits);

@@ -259,3 +259,18 @@ async fn without_tokens_there_is_nothing_to_mint_or_to_validate() {
     let line = format!("DELETE /puppet/ca/autosign/{N1}");
     assert_eq!(site.foreman(&line).await, Understood::True);
 }
+
+/// Trying secrets for a token's id ends soon, and keeps nobody else waiting.
+#[tokio::test]
+async fn wrong_tokens_are_counted_each_for_itself() {
+    let site = Site::start().await;
+    let never = usual_request(N1, countersign_testkit::csr::TOKEN);
+    for _ in 0..30 {
+        assert_eq!(site.validate(&never).await.status, 404);
+    }
+    let answer = site.validate(&never).await;
+    assert_eq!(answer.status, 429, "{}", answer.text());
+    assert!(answer.header("retry-after").is_some());
+    let token = site.mint(N1).await;
+    assert_eq!(site.validate(&usual_request(N1, &token)).await.status, 200);
+}

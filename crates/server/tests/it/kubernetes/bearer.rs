@@ -3,6 +3,8 @@
 use axum::body::Body;
 use countersign_authority::{RequestState, TokenOrder, TokenSettings, TokenText};
 use countersign_policy::{Identity, Requester};
+use countersign_server::kubernetes::KubernetesDoor;
+use countersign_server::{RequestLimits, RequestRates};
 use countersign_testkit::csr::{CsrBuilder, TOKEN};
 use countersign_testkit::keys::{self, Key};
 use futures_util::{StreamExt as _, stream};
@@ -10,6 +12,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{Api, CSRS, Call, Reply, approval_of, condition_types, manifest, path_of};
+use crate::exchange;
 use crate::world::{KUBE_CLIENT, KUBERNETES_ADMIN, World};
 
 const ENROLMENT_TOKEN: &str = "countersign.dev/enrolment-token";
@@ -432,4 +435,34 @@ async fn a_token_that_is_taken_back_meanwhile_creates_nothing() {
     let call = call.body("application/json", Body::from_stream(body.boxed()));
     call.send().await.refuses(401, "Unauthorized");
     assert!(api.record("late").await.is_none());
+}
+
+/// Trying secrets for a token's id ends soon; the token itself goes on elsewhere.
+#[tokio::test]
+async fn wrong_tokens_are_counted() {
+    let api = Api::with_tokens().await;
+    let limits = RequestLimits::new(RequestRates {
+        token_failures: 3,
+        ..RequestRates::STANDARD
+    });
+    let door = KubernetesDoor {
+        authority: api.world.authority.clone(),
+        issuer: api.world.kubernetes_issuer(),
+    };
+    let router = door.router_within(limits);
+    let nobody = api.world.anonymous();
+    let get = |token: &str| {
+        let value = format!("Bearer {token}");
+        exchange::Call::new(&nobody, &format!("GET {CSRS}"))
+            .header("authorization", &value)
+            .send(&router)
+    };
+    for _ in 0..3 {
+        assert_eq!(get(TOKEN).await.status, 401);
+    }
+    let answer = get(TOKEN).await;
+    assert_eq!(answer.status, 429, "{}", answer.text());
+    assert!(answer.header("retry-after").is_some());
+    let token = api.mint("jane").await;
+    assert_eq!(get(token.expose()).await.status, 200);
 }
