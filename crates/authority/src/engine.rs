@@ -417,7 +417,8 @@ impl Core {
         Ok(self.issuers.get(id).ok_or_else(unknown)?)
     }
 
-    /// Commits a change whose audit entries say which process made it.
+    /// Commits a change whose audit entries say which process made it. When that was is remembered, for a clock that goes
+    /// back.
     pub(crate) fn commit(
         &self,
         mut change: Change,
@@ -425,6 +426,7 @@ impl Core {
         for entry in &mut change.audit {
             entry.stamp(&self.owner);
         }
+        self.latest.fetch_max(self.clock.now().0, Ordering::Relaxed);
         self.store.commit(change)
     }
 

@@ -29,6 +29,7 @@ mod rules;
 mod sealing;
 mod serials;
 mod site;
+mod token_kill_points;
 mod tokens;
 mod tripwire;
 mod unlisting;

@@ -19,7 +19,7 @@ use crate::world::{act, agent_signer, issuer_id, with_csr};
 
 const N1: &str = "n1.example.com";
 const N2: &str = "n2.example.com";
-const TOKEN_RULE: &str = "- {name: token, approve: {token: {}}}";
+pub(crate) const TOKEN_RULE: &str = "- {name: token, approve: {token: {}}}";
 
 /// A site where tokens are in use.
 pub(crate) async fn token_site(rules: &str) -> Site {
