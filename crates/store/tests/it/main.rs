@@ -13,6 +13,7 @@ mod disk;
 mod files;
 mod ground;
 mod pressure;
+mod token_races;
 
 mod sqlite {
     use crate::ground::TemporaryFile;
