@@ -442,7 +442,8 @@ impl Core {
         Ok(())
     }
 
-    /// Commits a change whose audit entries say which process made it.
+    /// Commits a change whose audit entries say which process made it. When that was is remembered, for a clock that goes
+    /// back.
     pub(crate) fn commit(
         &self,
         mut change: Change,

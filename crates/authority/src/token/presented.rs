@@ -176,7 +176,10 @@ impl Core {
         let borne = borne(requester);
         let text = match (carried(csr, &rules.tokens.sources), borne) {
             (Ok(None), None) => return Presented::Other(TokenFacts::Missing),
-            (Ok(None), Some(id)) => return Presented::Verified(id),
+            (Ok(None), Some(id)) => {
+                let went_back = self.clock_went_back();
+                return went_back.map_or(Presented::Verified(id), Presented::Unreadable);
+            }
             (Ok(Some(text)), None) => text,
             (Ok(Some(_)), Some(_)) => {
                 let why = "its sender showed one, and there is another in it".to_owned();
