@@ -417,8 +417,7 @@ impl Core {
         Ok(self.issuers.get(id).ok_or_else(unknown)?)
     }
 
-    /// Commits a change whose audit entries say which process made it. When that was is remembered, for a clock that goes
-    /// back.
+    /// Commits a change whose audit entries say which process made it.
     pub(crate) fn commit(
         &self,
         mut change: Change,

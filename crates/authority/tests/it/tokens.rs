@@ -17,8 +17,8 @@ use countersign_policy::{Identity, Requester, TokenBinding, TokenUseState};
 use crate::site::{Site, agent, allow, kept, new_key, silence};
 use crate::world::{act, agent_signer, issuer_id, with_csr};
 
-const N1: &str = "n1.example.com";
-const N2: &str = "n2.example.com";
+pub(crate) const N1: &str = "n1.example.com";
+pub(crate) const N2: &str = "n2.example.com";
 pub(crate) const TOKEN_RULE: &str = "- {name: token, approve: {token: {}}}";
 
 /// A site where tokens are in use.
