@@ -30,20 +30,26 @@ impl TrustedHosts {
 
     /// Other hosts from now on, also on connections that are open.
     pub fn set(&self, names: &[String]) {
+        self.0.set(Self::roles(names));
+    }
+
+    /// What these names may do here. Where their certificates are the Puppet issuer's, whoever approves requests of such
+    /// a name must be told ([`Access::set_elsewhere`]).
+    pub fn roles(names: &[String]) -> Vec<Entry> {
         let roles = |name: &String| {
-            let holder = Holder::Certname(name.to_lowercase());
+            let holder = Holder::Certname(name.to_ascii_lowercase());
             [Role::Mint, Role::Sign].map(|role| Entry {
                 holder: holder.clone(),
                 role,
                 suffixes: Vec::new(),
             })
         };
-        self.0.set(names.iter().flat_map(roles).collect());
+        names.iter().flat_map(roles).collect()
     }
 
     /// What a host may do here, and nowhere else: mint, sign, clean and read.
     fn grant(&self, certname: &str) -> Option<Grant> {
-        let grant = self.0.of_certname(&certname.to_lowercase());
+        let grant = self.0.of_certname(&certname.to_ascii_lowercase());
         let is_trusted = [Needs::Mint(Names::All), Needs::Sign(Names::All)]
             .into_iter()
             .all(|needs| grant.demand(needs, None).is_ok());

@@ -2,6 +2,7 @@
 
 use countersign_authority::{RequestState, TokenOrder};
 use countersign_server::access::{Entry, Holder, Role};
+use countersign_server::foreman::TrustedHosts;
 use countersign_testkit::csr::CsrBuilder;
 use serde_json::json;
 
@@ -240,6 +241,64 @@ async fn nobody_signs_an_identity_that_may_do_more_than_they_may() {
         let answer = site.at_puppet(&signer, &line, "").await;
         assert_eq!(answer.status, status, "{name}: {}", answer.text());
     }
+}
+
+/// A name that mints and signs at the Foreman listener is worth that much to whoever has it signed, and nothing here.
+#[tokio::test]
+async fn nobody_signs_a_trusted_host_who_may_do_less() {
+    let site = Site::open().await;
+    let mut entries = super::entries();
+    for role in [Role::Mint, Role::Sign] {
+        entries.push(Entry {
+            holder: Holder::Certname("both".to_owned()),
+            role,
+            suffixes: Vec::new(),
+        });
+    }
+    site.access.set(entries);
+    let trust = |names: &[&str]| {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        site.access.set_elsewhere(TrustedHosts::roles(&names));
+    };
+    trust(&["Foreman.lab"]);
+    for name in ["foreman.lab", "web01.lab"] {
+        site.wait(name).await;
+    }
+    let native = "POST /enrol/v1/requests/puppet/foreman.lab/approve";
+    let status = format!("PUT {V1}/certificate_status/foreman.lab");
+    let signed = r#"{"desired_state":"signed"}"#;
+    let signer = site.world.puppet_agent("signer").await;
+    let limited = site.world.puppet_agent("limited").await;
+    for peer in [&signer, &limited] {
+        let refused = site.at_puppet(peer, native, "").await;
+        let told = refused.json()["error"]["message"].clone();
+        assert_eq!(told, "this call needs the role admin for foreman.lab");
+        let refused = site.at_puppet(peer, &status, signed).await;
+        assert_eq!(refused.status, 403, "{peer:?}");
+    }
+    let user = site.user("dan", "deciders").await;
+    assert_eq!(site.at_kubernetes(&user, native).await.status, 403);
+    let all = format!("POST {V1}/sign/all");
+    let all = site.at_puppet(&signer, &all, "").await.json();
+    assert_eq!(all["signed"], json!(["web01.lab"]));
+    assert_eq!(all["signing-errors"], json!(["foreman.lab"]));
+
+    // Somebody who may do as much signs it, and everybody who signs does once it is off the list.
+    let both = site.world.puppet_agent("both").await;
+    assert_eq!(site.at_puppet(&both, native, "").await.status, 200);
+    trust(&["other.lab"]);
+    site.wait("smart-proxy.lab").await;
+    let status = format!("PUT {V1}/certificate_status/smart-proxy.lab");
+    trust(&["smart-proxy.lab"]);
+    assert_eq!(site.at_puppet(&signer, &status, signed).await.status, 403);
+    trust(&[]);
+    assert_eq!(site.at_puppet(&signer, &status, signed).await.status, 204);
+
+    // It has no role here.
+    trust(&["agent"]);
+    let agent = site.world.puppet_agent("agent").await;
+    let reads = site.at_puppet(&agent, "GET /enrol/v1/requests", "").await;
+    assert_eq!(reads.status, 403);
 }
 
 /// A token limits the whole certificate, and so does the role of whoever mints it.
