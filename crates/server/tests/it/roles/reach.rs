@@ -247,15 +247,7 @@ async fn nobody_signs_an_identity_that_may_do_more_than_they_may() {
 #[tokio::test]
 async fn nobody_signs_a_trusted_host_who_may_do_less() {
     let site = Site::open().await;
-    let mut entries = super::entries();
-    for role in [Role::Mint, Role::Sign] {
-        entries.push(Entry {
-            holder: Holder::Certname("both".to_owned()),
-            role,
-            suffixes: Vec::new(),
-        });
-    }
-    site.access.set(entries);
+    site.access.set(entries_of_two_roles());
     let trust = |names: &[&str]| {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         site.access.set_elsewhere(TrustedHosts::roles(&names));
@@ -421,11 +413,8 @@ async fn a_limited_minter_sees_and_ends_its_own_tokens_alone() {
     );
 }
 
-/// Who mints does not revoke certificates, and who signs does not end tokens; for both together both are needed.
-#[tokio::test]
-async fn revoking_a_tokens_certificates_needs_two_roles() {
-    let site = Site::open().await;
-    site.world.use_tokens();
+/// Who mints also signs: `both` for every name, `lab` below `.lab`.
+fn entries_of_two_roles() -> Vec<Entry> {
     let mut entries = super::entries();
     for (name, role, limit) in [
         ("both", Role::Mint, None),
@@ -439,7 +428,56 @@ async fn revoking_a_tokens_certificates_needs_two_roles() {
             suffixes: limit.map(super::suffix).into_iter().collect(),
         });
     }
-    site.access.set(entries);
+    entries
+}
+
+/// What replaces a certificate revokes it, and brings back a name that was put out.
+#[tokio::test]
+async fn a_token_that_replaces_certificates_needs_two_roles() {
+    let site = Site::open().await;
+    site.world.use_tokens();
+    site.access.set(entries_of_two_roles());
+    for (who, rows) in [
+        ("minter", [(403, "the role sign for a.x.lab")].as_slice()),
+        ("builder", &[(403, "the role sign for a.x.lab")]),
+        ("signer", &[(403, "the role mint")]),
+        (
+            "lab",
+            &[
+                (201, ""),
+                (403, "the role sign for a.x.prod"),
+                (201, ""),
+                (403, "the role sign for *.x.prod"),
+            ],
+        ),
+        ("both", &[(201, ""); 4]),
+        ("boss", &[(201, ""); 4]),
+    ] {
+        let peer = site.world.puppet_agent(who).await;
+        let orders = [
+            json!({"certname": "a.x.lab", "allow_replace": true}),
+            json!({"certname": "a.x.prod", "allow_replace": true}),
+            json!({"glob": "*.x.lab", "max_uses": 1, "allow_replace": true}),
+            json!({"glob": "*.x.prod", "max_uses": 1, "allow_replace": true}),
+        ];
+        for (order, (status, needed)) in orders.iter().zip(rows) {
+            let line = "POST /enrol/v1/tokens";
+            let answer = site.at_puppet(&peer, line, &order.to_string()).await;
+            assert_eq!(answer.status, *status, "{who} {order}: {}", answer.text());
+            if answer.status == 403 {
+                let told = answer.json()["error"]["message"].clone();
+                assert_eq!(told, format!("this call needs {needed}"), "{who} {order}");
+            }
+        }
+    }
+}
+
+/// Who mints does not revoke certificates, and who signs does not end tokens; for both together both are needed.
+#[tokio::test]
+async fn revoking_a_tokens_certificates_needs_two_roles() {
+    let site = Site::open().await;
+    site.world.use_tokens();
+    site.access.set(entries_of_two_roles());
     let lab = site.world.puppet_agent("lab").await;
     for (who, name, status, needed) in [
         ("minter", "a.lab", 403, "the role sign"),
