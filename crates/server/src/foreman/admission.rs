@@ -4,8 +4,6 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use countersign_authority::masked_tokens;
-use countersign_pki::terminal_safe;
 use countersign_policy::Requester;
 use http::request::Parts;
 use tracing::{error, info};
@@ -15,6 +13,7 @@ use crate::access::{Access, Entry, Grant, Holder, Names, Needs, Role};
 use crate::body;
 use crate::peer::Peer;
 use crate::puppet::Caller;
+use crate::redaction::shown;
 
 /// The hosts that may call; none: nobody may. Cheap to clone; clones change together.
 #[derive(Clone, Debug)]
@@ -114,8 +113,7 @@ impl ForemanDoor {
             Some(certname) => Caller::Agent { certname },
             None => Caller::of(peer, self.authority(), self.puppet.issuer()),
         };
-        let path = masked_tokens(parts.uri.path());
-        let path = terminal_safe(&path);
+        let path = shown(parts.uri.path());
         let refused = |why: String| {
             info!(%path, method = %parts.method, %caller, "forbidden");
             Err(Refused::Forbidden(why))
