@@ -120,8 +120,9 @@ impl RequestLimits {
         }
     }
 
-    /// Whether a token from `source` may be looked up. It counts only when it turns out to be wrong
-    /// ([`RequestLimits::token_failed`]): the same host may ask for the same outcome as often as it likes.
+    /// Whether a token from `source` is judged like any other. It counts only when it turns out to be wrong
+    /// ([`RequestLimits::token_failed`]): the same host may ask for the same outcome as often as it likes. Once this is
+    /// refused, only the right secret helps: the public part is no secret, and behind one address there are many hosts.
     pub(crate) fn admit_token(
         &self,
         source: IpAddr,

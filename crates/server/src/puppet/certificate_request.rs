@@ -54,7 +54,8 @@ impl PuppetDoor {
         }
     }
 
-    /// Whether the limits let a request's token be looked up, and the request through.
+    /// Whether the limits let a request through. A token that is good does, whoever has used up the budget of its name or
+    /// sent wrong ones under its public part: it is compared before the request is given up, and nothing else is done.
     async fn admit_token(
         &self,
         csr: &CheckedCsr,
@@ -66,12 +67,14 @@ impl PuppetDoor {
             debug!(%fault, "not taken");
             answer::too_many(fault)
         };
-        if let Some(limits) = &self.limits {
-            let (source, now) = (call.peer.address.ip(), self.authority().now());
-            limits.admit_token(source, carried, now).map_err(too_many)?;
-        }
-        let Rate::NameSpent(fault) = call.rate else {
-            return Ok(());
+        let (source, now) = (call.peer.address.ip(), self.authority().now());
+        let admitted = self
+            .limits
+            .as_ref()
+            .map(|limits| limits.admit_token(source, carried, now));
+        let fault = match (admitted, call.rate) {
+            (Some(Err(fault)), _) | (_, Rate::NameSpent(fault)) => fault,
+            (Some(Ok(())) | None, Rate::Within) => return Ok(()),
         };
         let is_good = match carried {
             CarriedToken::Id(_) => self.authority().has_good_token(csr, name).await,

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::{FOREMAN, Site, Understood, request, usual_request};
 use crate::exchange::Call;
+use crate::world::with_another_secret;
 
 const N1: &str = "n1.example.com";
 
@@ -272,5 +273,12 @@ async fn wrong_tokens_are_counted_each_for_itself() {
     assert_eq!(answer.status, 429, "{}", answer.text());
     assert!(answer.header("retry-after").is_some());
     let token = site.mint(N1).await;
+    // Not even for the host whose token's public part was tried.
+    let wrong = usual_request(N1, &with_another_secret(&token));
+    for _ in 0..30 {
+        assert_eq!(site.validate(&wrong).await.status, 404);
+    }
+    assert_eq!(site.validate(&wrong).await.status, 429);
     assert_eq!(site.validate(&usual_request(N1, &token)).await.status, 200);
+    assert_eq!(site.validate(&wrong).await.status, 429);
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{Api, CSRS, Call, Reply, approval_of, condition_types, manifest, path_of};
 use crate::exchange;
-use crate::world::{KUBE_CLIENT, KUBERNETES_ADMIN, World};
+use crate::world::{KUBE_CLIENT, KUBERNETES_ADMIN, World, with_another_secret};
 
 const ENROLMENT_TOKEN: &str = "countersign.dev/enrolment-token";
 
@@ -465,4 +465,13 @@ async fn wrong_tokens_are_counted() {
     assert!(answer.header("retry-after").is_some());
     let token = api.mint("jane").await;
     assert_eq!(get(token.expose()).await.status, 200);
+    // Whoever tries its public part does not keep the right one waiting.
+    let wrong = with_another_secret(token.expose());
+    for status in [401, 401, 401, 429] {
+        assert_eq!(get(&wrong).await.status, status);
+    }
+    assert_eq!(get(token.expose()).await.status, 200);
+    for status in [401, 401, 401, 429] {
+        assert_eq!(get("garbage").await.status, status);
+    }
 }
