@@ -41,6 +41,7 @@ pub use facts::{
     ListFile, Machine, MachineAddress, WebhookAnswer,
 };
 pub use fields::PolicyFault;
+pub use masking::{looks_like_a_token, masked_tokens, mentions_token};
 pub use nearest::nearest;
 pub use request::{Identity, Request, Requester, SignerName, SignerNameFault, Wishes};
 pub use rules::{
