@@ -51,7 +51,7 @@ pub use rules::{
 pub use span::{Span, SpanFault};
 pub use token::{
     Network, OnMissing, OnToken, Token, TokenBinding, TokenFacts, TokenHandling, TokenTerms,
-    TokenUse, TokenUseState, differs, is_misuse, suits, token_name,
+    TokenUse, TokenUseState, carries_token, differs, is_misuse, suits, token_name,
 };
 pub use verdict::{
     Answer, Approval, Deciding, Effect, Explanation, Finding, Step, TokenUsed, Use, Verdict,
