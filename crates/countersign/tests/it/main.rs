@@ -47,5 +47,6 @@ mod service_manager;
 mod site;
 mod takeover;
 mod tokens_cli;
+mod tokens_enroll;
 mod trust_domains;
 mod wire;
