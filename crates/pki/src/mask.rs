@@ -15,7 +15,7 @@ use crate::value;
 
 /// A copy of the request in which the secret of every token is overwritten; nothing if there is none to overwrite.
 ///
-/// A token is a text that begins with `ott1.`, in any case, anywhere in a value of an attribute or in a requested
+/// A token is a text that begins with `ott1.`, in any case, anywhere in a value of the subject, of an attribute or in a requested
 /// extension (each alternative name counts for itself), in octets or in wider characters. Of `ott1.<id>.` so much is
 /// kept, of other texts `ott1.` only; the rest of the value becomes `x` in its own encoding.
 #[must_use]
@@ -45,14 +45,24 @@ struct Piece {
     x: &'static [u8],
 }
 
-/// Every attribute value, with the values of requested extensions instead of the request for them.
+/// Every value of the subject, and every attribute value, with the values of requested extensions instead of the request for them.
 fn values(der: &[u8]) -> Option<Vec<Element>> {
     let request = elements(der, 0..der.len())?.into_iter().next()?;
     let info = elements(der, request.content)?.into_iter().next()?;
-    let attributes = elements(der, info.content)?
-        .into_iter()
-        .find(|field| field.tag == tag::CONTEXT_0)?;
+    let fields = elements(der, info.content)?;
     let mut found = Vec::new();
+    if let Some(subject) = fields.get(1) {
+        for names in elements(der, subject.content.clone())? {
+            for name in elements(der, names.content)? {
+                let values = elements(der, name.content)?.into_iter().skip(1);
+                found.extend(values.filter(|value| is_token_in_a_name(der, value)));
+            }
+        }
+    }
+    let mut fields = fields.into_iter();
+    let Some(attributes) = fields.find(|field| field.tag == tag::CONTEXT_0) else {
+        return Some(found);
+    };
     for attribute in elements(der, attributes.content)? {
         let fields = elements(der, attribute.content)?;
         let [kind, set] = fields.as_slice() else {
@@ -78,7 +88,8 @@ fn extension_values(der: &[u8], extension: Element, found: &mut Vec<Element>) ->
     let (kind, value) = (fields.first()?, fields.last()?);
     if is(der, kind, &oid::SUBJECT_ALT_NAME) {
         for names in elements(der, value.content.clone())? {
-            found.extend(elements(der, names.content)?);
+            let names = elements(der, names.content)?.into_iter();
+            found.extend(names.filter(|name| is_token_in_a_name(der, name)));
         }
     } else {
         found.push(value.clone());
@@ -226,12 +237,34 @@ fn elements(der: &[u8], within: Range<usize>) -> Option<Vec<Element>> {
     Some(found)
 }
 
+/// In names more is asked of a token than how it begins: there are hosts that are called `ott1`.
+fn is_token_in_a_name(der: &[u8], value: &Element) -> bool {
+    let content = der.get(value.content.clone()).unwrap_or_default();
+    let text: Zeroizing<Vec<u8>> = Zeroizing::new(
+        content
+            .iter()
+            .filter(|octet| **octet != 0)
+            .map(u8::to_ascii_lowercase)
+            .collect(),
+    );
+    let is_base32 = |octet: &u8| matches!(octet, b'a'..=b'z' | b'2'..=b'7');
+    text.windows(SHORTEST_TOKEN).any(|token| {
+        let rest = token.strip_prefix(PREFIX).unwrap_or_default();
+        rest.split_at_checked(ID_LEN).is_some_and(|(id, secret)| {
+            let secret = secret.strip_prefix(b".").unwrap_or_default();
+            !secret.is_empty() && id.iter().chain(secret).all(is_base32)
+        })
+    })
+}
+
 fn is(der: &[u8], kind: &Element, oid: &Oid) -> bool {
     der.get(kind.content.clone()) == Some(oid.der_content())
 }
 
 const PREFIX: &[u8] = b"ott1.";
 const ID_LEN: usize = 16;
+/// Prefix, identifier, a full stop, and 128 bits of a secret.
+const SHORTEST_TOKEN: usize = 48;
 const STRIDES: [usize; 3] = [1, 2, 4];
 const CONSTRUCTED: u8 = 0x20;
 

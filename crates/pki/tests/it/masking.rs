@@ -2,7 +2,7 @@
 
 use countersign_pki::pem::{self, PemLimits};
 use countersign_pki::{Carrier, CheckedCsr, Oid, RequestTemplate, carried, masked, oid};
-use countersign_testkit::csr::TOKEN;
+use countersign_testkit::csr::{CsrBuilder, TOKEN};
 use countersign_testkit::zoo::specimens;
 use countersign_testkit::{der, fuzz, keys};
 use proptest::prelude::*;
@@ -128,6 +128,24 @@ fn other_values_stay_as_they_are() {
     );
     assert_eq!(copy.alt_names()[0].to_string(), format!("DNS:{hidden}"));
     assert_eq!(find(&copy, &[Carrier::ChallengePassword]), found(hidden));
+}
+
+/// There are hosts that are called so, and nobody's token is in their names.
+#[test]
+fn names_keep_what_is_no_token() {
+    let host = "ott1.example.com";
+    let csr = read(&CsrBuilder::new(host).dns(host).organization("ott1.b"));
+    assert_eq!(masked(&csr), None);
+    for (tag, width) in [(0x0c, 1), (0x1e, 2)] {
+        let name = der::wide(&format!("of {}", TOKEN.to_uppercase()), width);
+        let builder = CsrBuilder::new(host).name(&oid::ORGANIZATION, tag, &name);
+        let csr = read(&builder.dns(host));
+        let copy = CheckedCsr::trusted_from_store(&masked(&csr).unwrap()).unwrap();
+        assert_eq!(copy.subject().first_common_name(), Some(host));
+        assert_eq!(copy.alt_names(), csr.alt_names());
+        let shown = copy.subject().to_string();
+        assert!(shown.contains("OTT1.AAAQEAYEAUDAOCAJ.xxxx"), "{shown}");
+    }
 }
 
 #[test]
