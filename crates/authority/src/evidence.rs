@@ -26,6 +26,7 @@ use tokio::task::JoinSet;
 use tracing::{debug, error, warn};
 
 use crate::model::Door;
+use crate::token::masked_tokens;
 
 /// How policy executables are run.
 #[derive(Clone, Debug)]
@@ -349,6 +350,7 @@ async fn run(how: &Executables, path: &Path, name: &str, request_pem: String) ->
     };
     child.limit_files(how.open_files);
     if let Some(mut stdin) = child.leader.stdin.take() {
+        let request_pem = request_pem.clone();
         // It may end without reading: a broken pipe is its right.
         tokio::spawn(async move { stdin.write_all(request_pem.as_bytes()).await });
     }
@@ -361,6 +363,7 @@ async fn run(how: &Executables, path: &Path, name: &str, request_pem: String) ->
     let listen = async {
         while let Some(Ok((stream, text))) = said.join_next().await {
             if !text.is_empty() {
+                let text = discreet(&text, &request_pem);
                 debug!(path = %path.display(), name, stream, text, "the policy executable said");
             }
         }
@@ -372,6 +375,18 @@ async fn run(how: &Executables, path: &Path, name: &str, request_pem: String) ->
         Ok(status) => Execution::Failed(ending(status)),
         Err(error) => Execution::Failed(format!("cannot be waited for: {error}")),
     }
+}
+
+/// What a program said without what it was told in confidence: a script that somebody debugs repeats its input, and that has
+/// the one-time password in it. Its lines may be cut, so they are looked for in pieces.
+fn discreet(said: &str, request_pem: &str) -> String {
+    let lines = request_pem
+        .lines()
+        .filter(|line| !line.starts_with("-----"));
+    let pieces = lines.flat_map(|line| line.as_bytes().chunks(PIECE));
+    let pieces = pieces.filter_map(|piece| std::str::from_utf8(piece).ok());
+    let left = pieces.fold(said.to_owned(), |text, piece| text.replace(piece, "…"));
+    masked_tokens(&left).into_owned()
 }
 
 fn ending(status: ExitStatus) -> String {
@@ -456,6 +471,8 @@ const MAX_LISTS: usize = 64;
 const MAX_LIST: u64 = 1024 * 1024;
 /// For the log; nobody needs more of a policy's chatter.
 const MAX_OUTPUT: usize = 4096;
+/// Characters of a request that are looked for together: 12 octets of it.
+const PIECE: usize = 16;
 
 /// What a policy in Ruby needs to require Puppet's own code, where that is installed.
 fn ruby_environment(root: &Path) -> Vec<(&'static str, String)> {
@@ -497,6 +514,21 @@ const RUBY_FOLDERS: [(&str, &[&str]); 2] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_program_says_is_kept_without_what_it_was_told() {
+        let token =
+            "ott1.aaaqeayeaudaocaj.eaqseizeeutcokbjfivsyljof4ydcmrtgq2tmnzyhe5dwpb5hy7q.zqthxay";
+        let pem =
+            "-----BEGIN X-----\nAbCdEfGhIjKlMnOpQrStUvWxYz0123456789\nZz==\n-----END X-----\n";
+        let said = format!("+ csr={pem}then AbCdEfGhIjKlMnOpQrSt and {token}");
+        let shown = discreet(&said, pem);
+        assert!(shown.starts_with("+ csr=-----BEGIN X-----"), "{shown}");
+        for secret in ["AbCd", "EfGh", "QrStUvWx", "0123", "Zz", "eaqseize"] {
+            assert!(!shown.contains(secret), "{shown}");
+        }
+        assert!(shown.contains("aaaqeayeaudaocaj"), "{shown}");
+    }
 
     #[test]
     fn ruby_finds_puppet_only_where_it_is_installed() {

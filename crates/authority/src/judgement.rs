@@ -28,7 +28,7 @@ use crate::signer::Signer;
 use crate::signing::commit_broken;
 use crate::store::{Change, Past, Precondition, StoreFault, Write};
 use crate::telemetry::{ExecutionOutcome, WebhookOutcome};
-use crate::token::{LookedUp, Presented, TokenId, TokenUseRecord};
+use crate::token::{LookedUp, Presented, TokenId, TokenUseRecord, masked_tokens};
 
 /// A request as it is judged, be it new or on record.
 #[derive(Clone, Copy)]
@@ -335,9 +335,15 @@ impl Core {
             Ok(false) => self.ask_decider(rules, webhook, case, now, known).await,
             Err(fault) => Err(fault),
         };
-        let answer = answer.unwrap_or_else(|fault| WebhookAnswer::Unavailable {
+        let mut answer = answer.unwrap_or_else(|fault| WebhookAnswer::Unavailable {
             reason: format!("it was not asked: {}", unavailable(&fault)),
         });
+        // A decider that was given the whole request may repeat its token, and what it says is kept.
+        let (WebhookAnswer::Allow { reason, .. }
+        | WebhookAnswer::Deny { reason }
+        | WebhookAnswer::Pend { reason }
+        | WebhookAnswer::Unavailable { reason }) = &mut answer;
+        *reason = masked_tokens(reason).into_owned();
         let outcome = match &answer {
             WebhookAnswer::Allow { .. } => WebhookOutcome::Allowed,
             WebhookAnswer::Deny { .. } => WebhookOutcome::Denied,

@@ -411,6 +411,7 @@ impl Call<'_> {
 
 fn say_forbidden(method: &Method, path: &str, caller: &Caller<'_>, needed: Option<&Needed>) {
     let shown = masked_tokens(path);
+    let method = masked_tokens(method.as_str());
     let role = needed.map(Needed::role);
     info!(path = %terminal_safe(&shown), %method, %caller, role, "forbidden");
 }
