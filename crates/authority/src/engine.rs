@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 use tracing::warn;
 
-use crate::audit::AuditEntry;
+use crate::audit::{AuditEntry, AuditFilter, AuditOrder, AuditQuery};
 use crate::clock::{Clock, Entropy};
 use crate::decider::{Deciders, NoDeciders};
 use crate::evidence::{Executables, LocalEvidence};
@@ -194,6 +194,7 @@ impl Authority {
             latest: AtomicI64::new(i64::MIN),
         });
         core.load_revocations().await?;
+        core.remember_time().await?;
         let authority = Self { core };
         // What cannot be finished now is tried again later; it is no reason not to serve the rest.
         if let Err(fault) = authority.recover().await {
@@ -422,11 +423,32 @@ impl Core {
         Ok(self.issuers.get(id).ok_or_else(unknown)?)
     }
 
-    /// Commits a change whose audit entries say which process made it.
+    /// Takes the latest time of the last audit entries as seen: a clock that went back while nobody looked has gone back
+    /// all the same.
+    async fn remember_time(&self) -> Result<(), Broken> {
+        let newest = AuditQuery {
+            filter: AuditFilter::default(),
+            order: AuditOrder::NewestFirst,
+            after: None,
+            limit: REMEMBERED,
+            look_at: REMEMBERED,
+        };
+        let page = self.store.audit_page(newest).await?;
+        for record in &page.records {
+            if let Some(entry) = record.entry() {
+                self.saw_time(entry.at);
+            }
+        }
+        Ok(())
+    }
+
+    /// Commits a change whose audit entries say which process made it. When that was is remembered, for a clock that goes
+    /// back.
     pub(crate) fn commit(
         &self,
         mut change: Change,
     ) -> BoxFuture<'_, Result<Committed, CommitFault>> {
+        self.saw_time(self.clock.now());
         for entry in &mut change.audit {
             entry.stamp(&self.owner);
         }
@@ -544,3 +566,6 @@ impl Drop for InFlight<'_> {
             .remove(&self.key);
     }
 }
+
+/// How many audit entries a start looks back.
+const REMEMBERED: usize = 1000;

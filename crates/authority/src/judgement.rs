@@ -23,7 +23,7 @@ use crate::decider::{Question, QuestionToken};
 use crate::engine::{Core, Rules};
 use crate::evidence::Busy;
 use crate::faults::Broken;
-use crate::model::{Door, RememberedAllow, RequestId, Revision, inventory_name};
+use crate::model::{Door, LedgerEntry, RememberedAllow, RequestId, Revision, inventory_name};
 use crate::signer::Signer;
 use crate::signing::commit_broken;
 use crate::store::{Change, Past, Precondition, StoreFault, Write};
@@ -141,6 +141,14 @@ impl Gathered {
                 .map(|(url, said)| (url.clone(), said.clone()))
                 .collect(),
             ..Self::recorded(evidence)
+        }
+    }
+
+    /// The certificates that a name gives up for one that a token approved.
+    pub(crate) fn replaced(&self, uses: &[Use]) -> &[LedgerEntry] {
+        match uses_token(uses) {
+            true => &self.looked_up.replaced,
+            false => &[],
         }
     }
 
@@ -335,15 +343,10 @@ impl Core {
             Ok(false) => self.ask_decider(rules, webhook, case, now, known).await,
             Err(fault) => Err(fault),
         };
-        let mut answer = answer.unwrap_or_else(|fault| WebhookAnswer::Unavailable {
+        let answer = answer.unwrap_or_else(|fault| WebhookAnswer::Unavailable {
             reason: format!("it was not asked: {}", unavailable(&fault)),
         });
-        // A decider that was given the whole request may repeat its token, and what it says is kept.
-        let (WebhookAnswer::Allow { reason, .. }
-        | WebhookAnswer::Deny { reason }
-        | WebhookAnswer::Pend { reason }
-        | WebhookAnswer::Unavailable { reason }) = &mut answer;
-        *reason = masked_tokens(reason).into_owned();
+        let answer = without_secrets(answer);
         let outcome = match &answer {
             WebhookAnswer::Allow { .. } => WebhookOutcome::Allowed,
             WebhookAnswer::Deny { .. } => WebhookOutcome::Denied,
@@ -580,15 +583,28 @@ pub(crate) fn issued_name<'a>(
     }
 }
 
+/// When rules looked, and when what they came to is written: a token must still be good then.
+#[derive(Clone, Copy)]
+pub(crate) struct Times {
+    pub(crate) decided: UnixTime,
+    pub(crate) now: UnixTime,
+}
+
+/// Whether an enrolment token is among what an approval uses.
+pub(crate) fn uses_token(uses: &[Use]) -> bool {
+    uses.iter().any(|used| used.token().is_some())
+}
+
 /// What an approval uses up, to be written with it, and what must still be true then.
 pub(crate) fn used(
     uses: &[Use],
     case: Case<'_>,
     gathered: &Gathered,
-    now: UnixTime,
+    times: Times,
     serial: Option<&Serial>,
     change: &mut Change,
 ) {
+    let now = times.decided;
     for evidence in uses {
         match evidence {
             Use::Machine { name, once } => {
@@ -611,7 +627,7 @@ pub(crate) fn used(
             Use::Token { id, name, .. } => {
                 let id = TokenId::known(id.clone());
                 let retry_window = gathered.looked_up.retry_window;
-                use_token(id, name, case, now, retry_window, serial, change);
+                use_token(id, name, case, times.now, retry_window, serial, change);
             }
             Use::Window {
                 certname,
@@ -672,7 +688,11 @@ pub(crate) fn use_token(
         token: id,
         certname: name.to_owned(),
         key_fingerprint,
-        state: TokenUseState::Reserved,
+        // Where nobody here signs, there is nothing to wait for.
+        state: match serial {
+            Some(_) => TokenUseState::Reserved,
+            None => TokenUseState::Issued,
+        },
         request: Some(case.id),
         serial: None,
         at: now,
@@ -696,6 +716,29 @@ fn allow(reason: &str) -> WebhookAnswer {
     WebhookAnswer::Allow {
         reason: reason.to_owned(),
         ttl_seconds: None,
+    }
+}
+
+/// A decider that was shown a token may repeat it.
+fn without_secrets(answer: WebhookAnswer) -> WebhookAnswer {
+    let shown = |reason: String| masked_tokens(&reason).into_owned();
+    match answer {
+        WebhookAnswer::Allow {
+            reason,
+            ttl_seconds,
+        } => WebhookAnswer::Allow {
+            reason: shown(reason),
+            ttl_seconds,
+        },
+        WebhookAnswer::Deny { reason } => WebhookAnswer::Deny {
+            reason: shown(reason),
+        },
+        WebhookAnswer::Pend { reason } => WebhookAnswer::Pend {
+            reason: shown(reason),
+        },
+        WebhookAnswer::Unavailable { reason } => WebhookAnswer::Unavailable {
+            reason: shown(reason),
+        },
     }
 }
 

@@ -89,6 +89,6 @@ pub use token::{
     BEARER_EXTRA, BearerToken, CarriedToken, Check, FoundToken, ListedToken, MacKey,
     MacKeyTooShort, MacKeys, Minted, NotAToken, TokenDetail, TokenFault, TokenFilter, TokenId,
     TokenOrder, TokenRecord, TokenSettings, TokenStanding, TokenStatus, TokenText, TokenUseRecord,
-    Validation, looks_like_a_token, masked_tokens,
+    Validation, is_token_reason, looks_like_a_token, masked_tokens,
 };
 pub use windows::{MAX_ISSUANCES, MAX_WINDOW_SECONDS, WindowFault};

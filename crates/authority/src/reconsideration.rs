@@ -16,7 +16,9 @@ use crate::audit::AuditEntry;
 use crate::engine::{Authority, Core};
 use crate::faults::{Broken, SubmitFault};
 use crate::issuance::{Intended, Issued};
-use crate::judgement::{Asking, Case, Gathered, is_about_evidence, issued_name, used};
+use crate::judgement::{
+    Asking, Case, Gathered, Times, is_about_evidence, issued_name, used, uses_token,
+};
 use crate::model::{Door, RequestId, RequestRecord, RequestState, Revision};
 use crate::signer::Signer;
 use crate::signing::{DraftFor, MAX_TRIES, commit_broken};
@@ -230,7 +232,11 @@ impl Core {
             ],
         };
         let serial = draft.as_ref().map(|draft| &draft.intent().serial);
-        used(&uses, case, gathered, explanation.at, serial, &mut change);
+        let times = Times {
+            decided: explanation.at,
+            now: self.clock.now(),
+        };
+        used(&uses, case, gathered, times, serial, &mut change);
         if state == RequestState::Denied {
             rejected(case, &explanation, gathered, now, &mut change);
         }
@@ -239,27 +245,37 @@ impl Core {
         }
         change.audit.append(&mut gathered.audit.clone());
         let flight = draft.as_ref().map(|draft| self.in_flight(draft));
+        let replaced = gathered.replaced(&uses);
+        let mut revoking = self.revoking(replaced, signer.as_deref()).await;
         if let Some(draft) = &draft {
             change.writes.push(Write::Intend(draft.intent().clone()));
             if let Some(signer) = signer.as_deref().filter(|s| s.one_certificate_per_name) {
                 change.preconditions.push(Precondition::NewestCertificate {
                     issuer: signer.issuer.clone(),
                     name: record.key.clone(),
-                    serial: None,
+                    serial: replaced.first().map(|entry| entry.serial),
                 });
             }
             if !Arc::ptr_eq(&rules, &self.rules.load()) {
                 return Ok(Judged::Conflict { is_stale: false });
             }
         }
+        if let Some(revoking) = &revoking {
+            revoking.write(&mut change, &record.requester, now);
+        }
         let version = match self.commit(change).await {
             Ok(committed) => committed.revision,
             Err(CommitFault::Conflict { precondition }) => {
-                let is_stale = !is_about_evidence(&precondition);
+                let is_newest = matches!(precondition, Precondition::NewestCertificate { .. });
+                let is_stale =
+                    !is_about_evidence(&precondition) && !(is_newest && uses_token(&uses));
                 return Ok(Judged::Conflict { is_stale });
             }
             Err(other) => return Err(commit_broken(other)),
         };
+        if let Some(revoking) = revoking.take() {
+            self.revoked_for_another(revoking, version).await;
+        }
         gathered.audit.clear();
         let settled = |state, version, issued| {
             Judged::Settled(Box::new(Settled {

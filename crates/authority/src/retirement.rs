@@ -6,7 +6,7 @@
 use std::sync::{Arc, PoisonError};
 
 use countersign_pki::{RevocationReason, UnixTime};
-use countersign_policy::{Requester, TokenBinding};
+use countersign_policy::Requester;
 use tracing::info;
 
 use crate::audit::AuditEntry;
@@ -94,9 +94,7 @@ impl Core {
                 change.forget(record, actor, self.clock.now());
             }
             let is_known = !change.writes.is_empty();
-            let tokens = TokenBinding::Exact(name.to_owned());
-            self.end_tokens_of(&tokens, None, actor, &mut change)
-                .await?;
+            self.end_tokens_of_cleaned(name, actor, &mut change).await?;
             if change.writes.is_empty() {
                 return Ok(Retired::Nothing);
             }
@@ -182,8 +180,7 @@ impl Core {
             let all = all.await?;
             let change = &mut cleaning.change;
             // Who is cleaned away enrols with a new token, if at all.
-            let tokens = TokenBinding::Exact(name.clone());
-            self.end_tokens_of(&tokens, None, actor, change).await?;
+            self.end_tokens_of_cleaned(name, actor, change).await?;
             if all.is_empty() {
                 cleaning.unknown.push(name.clone());
                 continue;

@@ -7,7 +7,7 @@ use crate::audit::AuditEntry;
 use crate::engine::Core;
 use crate::issuance::Draft;
 use crate::issuer::IssuerId;
-use crate::judgement::{Case, Gathered, used};
+use crate::judgement::{Case, Gathered, Times, used, uses_token};
 use crate::model::{LedgerEntry, RequestId, RequestRecord, RequestState, Revision};
 use crate::signer::Signer;
 use crate::store::{Change, Precondition, RequestUpdate, Write};
@@ -39,7 +39,7 @@ impl Stored {
 
     /// Whether an enrolment token approved it.
     pub(crate) fn uses_token(&self) -> bool {
-        self.uses.iter().any(|used| used.token().is_some())
+        uses_token(&self.uses)
     }
 
     /// Whether it was approved to replace the name's certificate, or because there is none: that was another one.
@@ -47,10 +47,9 @@ impl Stored {
         self.uses_token() && matches!(precondition, Precondition::NewestCertificate { .. })
     }
 
-    /// The certificate that the name gives up for this one.
-    pub(crate) fn replaced(&self) -> Option<&LedgerEntry> {
-        let replaced = self.gathered.looked_up.replaced.as_ref();
-        replaced.filter(|_| self.uses_token())
+    /// The certificates that the name gives up for this one.
+    pub(crate) fn replaced(&self) -> &[LedgerEntry] {
+        self.gathered.replaced(&self.uses)
     }
 
     pub(crate) fn report(&self, core: &Core, outcome: DecisionOutcome) {
@@ -74,6 +73,7 @@ impl Stored {
         signer: Option<&Signer>,
         draft: Option<&Draft>,
         replaces: Option<&RequestRecord>,
+        now: UnixTime,
     ) -> Change {
         let s = &self.submission;
         let mut change = Change::default();
@@ -112,7 +112,7 @@ impl Stored {
             change.preconditions.push(Precondition::NewestCertificate {
                 issuer: signer.issuer.clone(),
                 name: s.key.clone(),
-                serial: self.replaced().map(|entry| entry.serial),
+                serial: self.replaced().first().map(|entry| entry.serial),
             });
         }
         change.writes.push(Write::InsertRequest(self.record()));
@@ -127,14 +127,8 @@ impl Stored {
         // As of when the rules looked: a window may have opened since the request arrived.
         let (case, decided) = (s.case(self.id, self.now, signer), self.explanation.at);
         let serial = draft.map(|draft| &draft.intent().serial);
-        used(
-            &self.uses,
-            case,
-            &self.gathered,
-            decided,
-            serial,
-            &mut change,
-        );
+        let times = Times { decided, now };
+        used(&self.uses, case, &self.gathered, times, serial, &mut change);
         if !self.uses_token() {
             rejected(
                 case,

@@ -24,7 +24,7 @@ use crate::signing::{DraftFor, MAX_TRIES, commit_broken};
 use crate::store::{CommitFault, Past, RequestFilter, Write};
 use crate::storing::Stored;
 use crate::telemetry::{DecisionOutcome, NOBODY};
-use crate::token::{LookedUp, Presented, Recalled};
+use crate::token::{LookedUp, Presented, Recalled, masked_tokens};
 
 /// A request as a door hands it over.
 #[derive(Debug)]
@@ -162,6 +162,9 @@ impl Core {
             let presented = self.present(&rules, &submission.csr, &submission.requester);
             gathered.presented = presented.await;
             gathered.looked_up = LookedUp::default();
+            if claim.is_none() {
+                claim = self.claim(&submission, &rules, &gathered.presented).await?;
+            }
             let signer = rules.signer(&submission.signer);
             let case = submission.case(id, now, signer.as_deref());
             let was_used = match self.recall(&rules, case, &gathered.presented).await? {
@@ -170,9 +173,6 @@ impl Core {
                 }
                 Recalled::Nothing { was_used } => was_used,
             };
-            if claim.is_none() {
-                claim = self.claim(&submission, &rules, &gathered.presented).await?;
-            }
             let judged = self.judge(&submission, id, &rules, now, &mut gathered);
             let judged = judged.await?;
             let token = judged.evidence.token.as_ref().and_then(TokenFacts::known);
@@ -190,7 +190,7 @@ impl Core {
             let mut stored = Stored {
                 explanation: judged.verdict.explanation().clone(),
                 evidence: judged.evidence.clone(),
-                failure: judged.unsignable.as_ref().map(ToString::to_string),
+                failure: judged.unsignable.as_ref().map(shown_fault),
                 uses: judged.verdict.uses().to_vec(),
                 gathered: gathered.clone(),
                 certificate: None,
@@ -220,6 +220,15 @@ impl Core {
         }
         let key = submission.key.clone();
         let duplicate = Duplicate::Requested;
+        if presented.verified().is_some() {
+            // Whoever else asks under the name must not keep the holder of its token waiting; only its own key does.
+            let own = format!("{key} by {}", submission.csr.key_fingerprint().to_hex());
+            let claimed = self.evidence.claim_soon(&submission.door, &own).await;
+            return match claimed {
+                Some(claim) => Ok(Some(claim)),
+                None => Err(SubmitFault::InProgress { key }),
+            };
+        }
         let claimed = self.evidence.claim(&submission.door, &submission.key);
         let claim = claimed.ok_or(SubmitFault::Duplicate { key, duplicate })?;
         // A token may take the name from whoever has it; one that is wrong is worth more to know than who has the name.
@@ -257,7 +266,12 @@ impl Core {
         let reached = self.reach(rules, case, decision, asking, gathered).await?;
         let automatic = matches!(reached.verdict, Verdict::Approve(_));
         let mut reached = reached;
-        if gathered.presented.is_something() && reached.evidence.token.is_none() {
+        let is_noted = reached
+            .evidence
+            .token
+            .as_ref()
+            .is_some_and(|t| *t != TokenFacts::Missing);
+        if gathered.presented.is_something() && !is_noted {
             // Nobody asked for it. A person who approves the request later uses it up all the same.
             let (facts, _) = self.token_facts(rules, case, &gathered.presented).await;
             reached.evidence.token = facts.ok();
@@ -265,7 +279,11 @@ impl Core {
         let (verdict, evidence) = match &unsignable {
             Some(fault) => (
                 Verdict::Pending(unsignable_explanation(fault, policy, now)),
-                RecordedEvidence::default(),
+                // Should it ever be signed, its token is used up by that.
+                RecordedEvidence {
+                    token: reached.evidence.token,
+                    ..RecordedEvidence::default()
+                },
             ),
             None => (reached.verdict, reached.evidence),
         };
@@ -464,7 +482,8 @@ impl Core {
         let mut replaces: Option<RequestRecord> = None;
         let mut revoking = self.revoking(stored.replaced(), signer).await;
         for _ in 0..MAX_TRIES {
-            let mut change = stored.change(signer, draft, replaces.as_ref());
+            let now = self.clock.now();
+            let mut change = stored.change(signer, draft, replaces.as_ref(), now);
             if let Some(revoking) = &revoking {
                 revoking.write(&mut change, &stored.submission.requester, stored.now);
             }
@@ -614,8 +633,13 @@ pub(crate) fn trimmed(door: &Door, key: &str) -> Write {
     }
 }
 
+/// A fault that names what was asked for, in which somebody may have put a secret.
+fn shown_fault(fault: &ProfileFault) -> String {
+    masked_tokens(&fault.to_string()).into_owned()
+}
+
 fn unsignable_explanation(fault: &ProfileFault, policy: &Policy, now: UnixTime) -> Explanation {
-    let step = Step::new("profile", "profile", Finding::Mismatch, fault.to_string());
+    let step = Step::new("profile", "profile", Finding::Mismatch, shown_fault(fault));
     Explanation {
         by: Some(Deciding::Profile),
         code: "unsignable".into(),

@@ -29,7 +29,8 @@ use tracing::{debug, info, warn};
 
 use self::announcement::welcome;
 use self::listeners::{
-    Place, advised, bind_foreman, bind_kubernetes, bind_puppet, open_files, reachable, url,
+    BesidePuppet, Place, advised, bind_foreman, bind_kubernetes, bind_puppet, open_files,
+    reachable, url,
 };
 pub(crate) use self::listeners::{foreman_identity, renewals, request_rates, warn_of_foreman};
 use self::signals::{Asked, Signals};
@@ -176,8 +177,12 @@ impl Service {
         if let Listen::On(address) = foreman.listen {
             // As agents call it, whatever address it listens on.
             let puppet_url = format!("https://{}:{puppet_port}", settings.names.certname);
-            let behind = (&door, &shown_by_puppet, puppet_url.as_str());
-            let (trusted, listener) = bind_foreman(address, foreman, place, behind).await?;
+            let beside = BesidePuppet {
+                door: &door,
+                identity: &shown_by_puppet,
+                url: &puppet_url,
+            };
+            let (trusted, listener) = bind_foreman(address, foreman, place, beside).await?;
             addresses.foreman = Some(url(listener.address()?));
             smart_proxy = Some((trusted, listener.identity()));
             listeners.push(listener);

@@ -331,6 +331,11 @@ fn join(text: &mut String, more: &str) {
 }
 
 impl Policy {
+    /// The name in a request that is the authority's own, or of somebody with a role: no rule approves it.
+    pub fn reserved_of(&self, request: &Request<'_>) -> Option<&str> {
+        reserved_name(self, request)
+    }
+
     /// Whether a name is the authority's own, or of somebody with a role: no rule approves it.
     pub fn reserves(&self, name: &str) -> bool {
         let name = name.trim_end_matches('.').to_ascii_lowercase();

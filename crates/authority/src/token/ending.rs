@@ -113,7 +113,7 @@ impl Core {
                 return Ok(record);
             }
             let now = self.clock.now();
-            let change = Change {
+            let mut change = Change {
                 preconditions: vec![Precondition::TokenAt {
                     id: id.clone(),
                     version: record.version,
@@ -127,6 +127,14 @@ impl Core {
                 }],
                 audit: vec![token_entry(now, actor, "token.revoked", &record)],
             };
+            // What was begun by it and is not signed yet is not signed any more.
+            let uses = self.store.token_uses(id, MAX_USES).await;
+            for used in uses.map_err(Broken::from)? {
+                if used.state == TokenUseState::Reserved {
+                    self.end_what_was_begun(&used, actor, REVOKED, &mut change)
+                        .await?;
+                }
+            }
             match self.commit(change).await {
                 Ok(_) => {
                     info!(token = %id, %actor, "token revoked");
@@ -217,8 +225,21 @@ impl Core {
             }],
             audit: vec![entry.detail(format!("used by {}", used.certname))],
         };
+        self.end_what_was_begun(used, actor, RELEASED, &mut change)
+            .await?;
+        Ok(change)
+    }
+
+    /// Adds to a change that the request of a use is not signed any more.
+    async fn end_what_was_begun(
+        &self,
+        used: &TokenUseRecord,
+        actor: &Requester,
+        why: &'static str,
+        change: &mut Change,
+    ) -> Result<(), Broken> {
         let Some(request) = used.request else {
-            return Ok(change);
+            return Ok(());
         };
         for intent in self.store.open_intents().await? {
             if intent.request != request {
@@ -244,13 +265,14 @@ impl Core {
                 state: RequestState::Failed,
                 // Its name is free for whoever uses the token next.
                 live: stored.retained && stored.live,
-                failure: Some(RELEASED.to_owned()),
+                failure: Some(why.to_owned()),
                 ..RequestUpdate::none(&stored)
             }));
+            let now = self.clock.now();
             let entry = AuditEntry::on(&stored, now, actor.clone(), "fail");
-            change.audit.push(entry.detail(RELEASED));
+            change.audit.push(entry.detail(why));
         }
-        Ok(change)
+        Ok(())
     }
 
     async fn purge_tokens(&self) -> Result<usize, Broken> {
@@ -287,6 +309,7 @@ impl Core {
     }
 }
 
+const REVOKED: &str = "its enrolment token was revoked before it was signed";
 const RELEASED: &str = "its enrolment token was released before it was signed";
 /// More than any token is good for.
 const MAX_USES: usize = 1000;

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 use super::text::{ID_BYTES, SECRET_BYTES};
 use super::{
     ListedToken, TokenDetail, TokenFault, TokenFilter, TokenId, TokenRecord, TokenSettings,
-    TokenStanding, TokenText, looks_like_a_token, masked_tokens,
+    TokenStanding, TokenStatus, TokenText, looks_like_a_token, masked_tokens,
 };
 use crate::audit::AuditEntry;
 use crate::certname::Certname;
@@ -165,13 +165,15 @@ impl Core {
             version: Revision::default(),
         };
         for _ in 0..MAX_TRIES {
-            let mut change = self.minting(&record, actor, settings.max_active).await?;
+            let mut change = self.minting(&record, actor).await?;
+            let mut superseded = 0;
             if !order.keep_existing {
                 let by = Some(&record.id);
-                self.end_tokens_of(&record.binding, by, actor, &mut change)
-                    .await
-                    .map_err(Broken::from)?;
+                let ended = self.end_tokens_of(&record.binding, by, actor, &mut change);
+                superseded = ended.await.map_err(Broken::from)?;
             }
+            self.find_room_for_token(superseded, settings.max_active)
+                .await?;
             match self.commit(change).await {
                 Ok(_) => {
                     let (id, expires_at) = (&record.id, record.expires_at);
@@ -187,12 +189,7 @@ impl Core {
         Err(Broken::Contended.into())
     }
 
-    async fn minting(
-        &self,
-        record: &TokenRecord,
-        actor: &Requester,
-        max_active: usize,
-    ) -> Result<Change, TokenFault> {
+    async fn minting(&self, record: &TokenRecord, actor: &Requester) -> Result<Change, TokenFault> {
         let mut change = Change::default();
         if let Some(key) = &record.idempotency_key {
             let ordered = self.store.token_ordered(&record.created_by, key).await;
@@ -204,14 +201,20 @@ impl Core {
                 idempotency_key: key.clone(),
             });
         }
-        let active = self.store.active_tokens(record.created_at, max_active);
-        if active.await.map_err(Broken::from)? >= max_active {
-            return Err(TokenFault::TooMany { limit: max_active });
-        }
         change.writes.push(Write::PutToken(record.clone()));
         let entry = token_entry(record.created_at, actor, "token.minted", record);
         change.audit.push(entry.detail(terms_in_words(record)));
         Ok(change)
+    }
+
+    /// Whether one more token may be usable, beside those that it takes the place of. A limit, not a boundary.
+    async fn find_room_for_token(&self, superseded: usize, limit: usize) -> Result<(), TokenFault> {
+        let most = limit.saturating_add(superseded);
+        let active = self.store.active_tokens(self.clock.now(), most).await;
+        match active.map_err(Broken::from)? < most {
+            true => Ok(()),
+            false => Err(TokenFault::TooMany { limit }),
+        }
     }
 
     fn new_token(&self) -> Result<TokenText, Broken> {
@@ -222,8 +225,32 @@ impl Core {
         Ok(TokenText::new(id, *secret))
     }
 
-    /// Adds to a change that every token for exactly this name ends, because another takes their place or the name is
-    /// cleaned. Returns how many.
+    /// Adds to a change that a name is cleaned away: its tokens end, and those that it has used are no key to anything.
+    pub(crate) async fn end_tokens_of_cleaned(
+        &self,
+        name: &str,
+        actor: &Requester,
+        change: &mut Change,
+    ) -> Result<(), StoreFault> {
+        let binding = TokenBinding::Exact(name.to_owned());
+        self.end_tokens_of(&binding, None, actor, change).await?;
+        let now = self.clock.now();
+        let used = TokenFilter {
+            certname: Some(name.to_owned()),
+            status: Some(TokenStatus::Issued),
+            ..TokenFilter::newest(now, MAX_LISTED)
+        };
+        for listed in self.store.tokens(used).await? {
+            let token = listed.record;
+            change.writes.insert(0, revoked(&token, None, now));
+            let entry = token_entry(now, actor, "token.revoked", &token);
+            change.audit.push(entry.detail("its name was cleaned"));
+        }
+        Ok(())
+    }
+
+    /// Adds to a change that every token for exactly this name that can be used ends, because another takes their place or
+    /// it was taken back. Returns how many.
     pub(crate) async fn end_tokens_of(
         &self,
         binding: &TokenBinding,
@@ -247,18 +274,21 @@ impl Core {
                 None => ("token.revoked", String::new()),
             };
             // Those that end come first: the one that takes their place must not end with them.
-            let end = Write::EndToken {
-                id: token.id.clone(),
-                standing: TokenStanding::Revoked {
-                    at: now,
-                    superseded_by: superseded_by.cloned(),
-                },
-            };
-            change.writes.insert(0, end);
+            change.writes.insert(0, revoked(token, superseded_by, now));
             let entry = token_entry(now, actor, action, token);
             change.audit.push(entry.detail(detail));
         }
         Ok(active.len())
+    }
+}
+
+fn revoked(token: &TokenRecord, superseded_by: Option<&TokenId>, at: UnixTime) -> Write {
+    Write::EndToken {
+        id: token.id.clone(),
+        standing: TokenStanding::Revoked {
+            at,
+            superseded_by: superseded_by.cloned(),
+        },
     }
 }
 

@@ -28,7 +28,8 @@ pub use record::{
     FoundToken, ListedToken, TokenFilter, TokenId, TokenRecord, TokenStanding, TokenStatus,
     TokenUseRecord,
 };
-pub(crate) use rejection::{is_token_reason, rejected, report_rejection};
+pub use rejection::is_token_reason;
+pub(crate) use rejection::{rejected, report_rejection};
 pub use text::{NotAToken, TokenText, looks_like_a_token, masked_tokens};
 pub use validation::{Check, Validation};
 

@@ -82,7 +82,7 @@ pub(crate) struct LookedUp {
     /// As it was then.
     pub(crate) record: Option<TokenRecord>,
     /// What the name has, and gives up for the certificate that the token brings.
-    pub(crate) replaced: Option<LedgerEntry>,
+    pub(crate) replaced: Vec<LedgerEntry>,
     /// How long the same key may ask for the same outcome again.
     pub(crate) retry_window: u64,
 }
@@ -131,30 +131,34 @@ impl Authority {
         let rules = self.core.rules.load_full();
         let now = self.core.clock.now();
         let token = TokenText::parse(text).ok();
-        let Some(token) = token.filter(|_| rules.tokens.enabled) else {
+        let is_time = || self.core.clock_went_back().is_none();
+        let Some(token) = token.filter(|_| rules.tokens.enabled && is_time()) else {
             return Ok(None);
         };
         let listed = self.core.store.listed_token(token.id(), now).await?;
         let kept = listed.as_ref().map(|listed| &listed.record);
         let kept = kept.map(|record| (&record.mac, record.mac_key_id.as_str()));
         let is_right = rules.tokens.keys.verify(&token, kept);
-        Ok(listed
-            .filter(|_| is_right)
-            .filter(|listed| {
-                let begins = listed.record.not_before;
-                begins <= now.plus_seconds(SKEW_SECONDS)
-                    && match listed.status {
-                        TokenStatus::Active | TokenStatus::Reserved | TokenStatus::Issued => true,
-                        TokenStatus::Exhausted
-                        | TokenStatus::Expired
-                        | TokenStatus::Revoked
-                        | TokenStatus::Locked => false,
-                    }
-            })
-            .map(|listed| BearerToken {
-                id: listed.record.id,
-                binding: listed.record.binding,
-            }))
+        let Some(listed) = listed.filter(|_| is_right) else {
+            return Ok(None);
+        };
+        let record = listed.record;
+        let is_open = match listed.status {
+            TokenStatus::Active => record.not_before <= now.plus_seconds(SKEW_SECONDS),
+            // Its holder waits for its certificate, or has yet to fetch it.
+            TokenStatus::Reserved | TokenStatus::Issued => {
+                let uses = self.core.store.token_uses(&record.id, 1).await?;
+                uses.first().is_some_and(|used| now <= used.retry_until)
+            }
+            TokenStatus::Exhausted
+            | TokenStatus::Expired
+            | TokenStatus::Revoked
+            | TokenStatus::Locked => false,
+        };
+        Ok(is_open.then_some(BearerToken {
+            id: record.id,
+            binding: record.binding,
+        }))
     }
 }
 
@@ -172,7 +176,10 @@ impl Core {
         let borne = borne(requester);
         let text = match (carried(csr, &rules.tokens.sources), borne) {
             (Ok(None), None) => return Presented::Other(TokenFacts::Missing),
-            (Ok(None), Some(id)) => return Presented::Verified(id),
+            (Ok(None), Some(id)) => {
+                let went_back = self.clock_went_back();
+                return went_back.map_or(Presented::Verified(id), Presented::Unreadable);
+            }
             (Ok(Some(text)), None) => text,
             (Ok(Some(_)), Some(_)) => {
                 let why = "its sender showed one, and there is another in it".to_owned();
@@ -180,9 +187,6 @@ impl Core {
             }
             (Err(fault), _) => return Presented::Other(of_fault(fault)),
         };
-        if let Some(why) = self.clock_went_back() {
-            return Presented::Unreadable(why);
-        }
         self.compared(rules, csr, &text).await
     }
 
@@ -224,24 +228,28 @@ impl Core {
             Presented::Other(facts) => return (Ok(facts.clone()), looked_up),
             Presented::Unreadable(why) => return (Err(why.clone()), looked_up),
         };
+        if let Some(why) = self.clock_went_back() {
+            return (Err(why), looked_up);
+        }
         let request = case.request();
         let (name, key) = (token_name(&request), case.csr.key_fingerprint());
         let found = async {
-            // The certificate first: whoever got it meanwhile by this token is then known as such.
-            let newest = self.in_the_way(rules, case).await?;
+            // The certificates first: whoever got one meanwhile by this token is then known as such.
+            let standing = self.in_the_way(rules, case).await?;
             let found = self.store.token(id, name, &key).await?;
             let Some(found) = found else {
-                return Ok::<_, StoreFault>((TokenFacts::Unknown { id: id.to_string() }, None));
+                let unknown = TokenFacts::Unknown { id: id.to_string() };
+                return Ok::<_, StoreFault>((unknown, Vec::new()));
             };
             let now = self.clock.now();
             // One that has ended is nobody's identity; one that was revoked says that somebody was to stay out.
-            let existing = newest
-                .as_ref()
-                .filter(|entry| entry.revoked.is_some() || entry.not_after >= now);
+            let existing = standing
+                .iter()
+                .find(|entry| entry.revoked.is_some() || entry.not_after >= now);
             let existing = existing.map(|entry| ledger_certificate(entry, &key));
             let facts = facts_of(&found, existing);
             looked_up.record = Some(found.record);
-            Ok((TokenFacts::Known(Box::new(facts)), newest))
+            Ok((TokenFacts::Known(Box::new(facts)), standing))
         };
         match found.await {
             Ok((facts, replaced)) => {
@@ -260,7 +268,8 @@ impl Core {
         csr: &CheckedCsr,
     ) -> Result<Option<TokenUsed>, Broken> {
         let presented = Presented::recorded(record.evidence.token.as_ref());
-        let Some(id) = presented.verified() else {
+        let id = presented.verified();
+        let Some(id) = id.filter(|_| self.clock_went_back().is_none()) else {
             return Ok(None);
         };
         let signer = rules.signer(&record.signer);
@@ -279,33 +288,37 @@ impl Core {
         }))
     }
 
-    /// The certificate of the name, by the same signer, that another one would stand beside.
+    /// The certificates of the name, by the same signer, that another one would stand beside.
     async fn in_the_way(
         &self,
         rules: &Rules,
         case: Case<'_>,
-    ) -> Result<Option<LedgerEntry>, StoreFault> {
+    ) -> Result<Vec<LedgerEntry>, StoreFault> {
         let Some(signer) = rules.signer(case.signer) else {
-            return Ok(None);
+            return Ok(Vec::new());
         };
         if signer.one_certificate_per_name {
-            return self
-                .store
-                .newest_certificate(&signer.issuer, case.name)
-                .await;
+            let newest = self.store.newest_certificate(&signer.issuer, case.name);
+            return Ok(newest.await?.into_iter().collect());
         }
         let now = self.clock.now();
         let all = self.store.certificates_of(&signer.issuer, case.name, now);
-        let mut all = all.await?.into_iter();
-        Ok(all.find(|entry| {
+        let mut all = all.await?;
+        all.retain(|entry| {
             entry.signer == signer.name && entry.revoked.is_none() && entry.retired.is_none()
-        }))
+        });
+        Ok(all)
+    }
+
+    /// Notes the time, and answers with the latest that was seen.
+    pub(crate) fn saw_time(&self, now: UnixTime) -> i64 {
+        self.latest.fetch_max(now.0, Ordering::Relaxed).max(now.0)
     }
 
     /// A clock that went back would bring tokens back whose time was over.
     fn clock_went_back(&self) -> Option<String> {
         let now = self.clock.now();
-        let latest = self.latest.fetch_max(now.0, Ordering::Relaxed).max(now.0);
+        let latest = self.saw_time(now);
         let UnixTime(back) = UnixTime(latest).minus_seconds(MAX_BACKWARDS);
         if now.0 >= back {
             return None;

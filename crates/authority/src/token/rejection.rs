@@ -12,7 +12,7 @@ use crate::store::{Change, Precondition, Write};
 use crate::telemetry::TokenEvent;
 
 /// Whether a reason in one word is about a token.
-pub(crate) fn is_token_reason(code: &str) -> bool {
+pub fn is_token_reason(code: &str) -> bool {
     code.starts_with("token_") || code == EXISTING
 }
 

@@ -12,12 +12,12 @@ use crate::revocation::Revocations;
 use crate::signer::Signer;
 use crate::store::{Change, Write};
 
-/// A certificate that is about to be replaced. Nobody else revokes anything of its issuer meanwhile.
+/// Certificates that are about to be replaced. Nobody else revokes anything of its issuer meanwhile.
 pub(crate) struct Revoking<'a> {
     covers: MutexGuard<'a, Revision>,
     revocations: &'a Revocations,
-    entry: LedgerEntry,
-    due: Option<Revocation>,
+    entries: Vec<LedgerEntry>,
+    due: Vec<(LedgerEntry, Revocation)>,
     /// Whether the name has one certificate at a time.
     retires: bool,
 }
@@ -25,15 +25,14 @@ pub(crate) struct Revoking<'a> {
 impl Revoking<'_> {
     /// Puts the end of the old certificate before what the change writes of the new one, which must not end with it.
     pub(crate) fn write(&self, change: &mut Change, actor: &Requester, at: UnixTime) {
-        let entry = &self.entry;
         let rest = std::mem::take(&mut change.writes);
-        if let Some(due) = &self.due {
+        for (entry, due) in &self.due {
             change.writes.push(Write::Revoke(due.clone()));
             let detail = "its name's enrolment token may replace it";
             let audit = entry.revoked_by(actor, due.revoked).detail(detail);
             change.audit.push(audit);
         }
-        if self.retires {
+        if let Some(entry) = self.entries.first().filter(|_| self.retires) {
             change.retire(&entry.issuer, &entry.name, actor, at);
         }
         change.writes.extend(rest);
@@ -44,41 +43,45 @@ impl Core {
     /// Prepares to replace a certificate.
     pub(crate) async fn revoking(
         &self,
-        replaced: Option<&LedgerEntry>,
+        replaced: &[LedgerEntry],
         signer: Option<&Signer>,
     ) -> Option<Revoking<'_>> {
-        let entry = replaced?;
-        let revocations = self.revocations.get(&entry.issuer)?;
+        let issuer = &replaced.first()?.issuer;
+        let revocations = self.revocations.get(issuer)?;
         let covers = revocations.revoking.lock().await;
         let now = self.clock.now();
         let revoked = Revoked {
             at: now,
             reason: RevocationReason::Superseded,
         };
-        let due = revocations.due(entry, revoked);
+        let live = replaced.iter().filter(|entry| entry.not_after >= now);
+        let due = live.filter_map(|entry| {
+            let due = revocations.due(entry, revoked)?;
+            Some((entry.clone(), due))
+        });
         Some(Revoking {
+            due: due.collect(),
             covers,
             revocations,
-            entry: entry.clone(),
-            due: due.filter(|_| entry.not_after >= now),
+            entries: replaced.to_vec(),
             retires: signer.is_some_and(|signer| signer.one_certificate_per_name),
         })
     }
 
-    /// The old certificate is revoked: every door knows, and the CRL follows.
+    /// The old certificates are revoked: every door knows, and the CRL follows.
     pub(crate) async fn revoked_for_another(&self, revoking: Revoking<'_>, revision: Revision) {
         let Revoking {
             mut covers,
             revocations,
-            entry,
             due,
+            entries: _,
             retires: _,
         } = revoking;
-        let Some(due) = due else {
+        let Some((entry, _)) = due.first().cloned() else {
             return;
         };
         *covers = revision;
-        revocations.add(vec![due]);
+        revocations.add(due.into_iter().map(|(_, due)| due).collect());
         drop(covers);
         if let Err(fault) = self
             .publish_crl(&entry.issuer, revision, Publish::IfBehind)

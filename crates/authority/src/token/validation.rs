@@ -7,13 +7,15 @@ use std::sync::Arc;
 use countersign_pki::{CheckedCsr, UnixTime};
 use countersign_policy::{
     Deciding, Effect, Explanation, Finding, RecordedEvidence, Requester, SignerName, Step,
-    TokenFacts, TokenUseState, Wishes, differs, token_name,
+    TokenFacts, Wishes, differs, token_name,
 };
 
-use super::TokenId;
+use super::{TokenId, masked_tokens};
 use crate::engine::{Authority, Core, Rules};
 use crate::faults::{Broken, SubmitFault};
-use crate::judgement::{Case, Gathered, issued_name, use_token};
+use crate::judgement::{
+    Asking, Case, Gathered, Times, is_stopped, issued_name, use_token, used, uses_token,
+};
 use crate::model::{Door, RequestId, RequestState};
 use crate::signer::Signer;
 use crate::signing::{MAX_TRIES, commit_broken};
@@ -78,7 +80,7 @@ impl Authority {
                 detail: "its token is good for it".to_owned(),
                 token,
             },
-            Judged::UsedBySame => Check {
+            Judged::UsedBySame { .. } => Check {
                 would_allow: true,
                 reason: Cow::Borrowed("token_retry"),
                 detail: "its key has used the token, and may ask for the outcome again".to_owned(),
@@ -137,8 +139,22 @@ impl<'a> LookedAt<'a> {
 /// What a token comes to.
 enum Judged {
     Good,
-    UsedBySame,
+    /// This key has used it, and may ask for the outcome again: a certificate of another authority, or one of ours.
+    UsedBySame {
+        elsewhere: bool,
+    },
     Bad {
+        code: Cow<'static, str>,
+        why: String,
+    },
+}
+
+/// What came of using a token for somebody else.
+enum Used {
+    Now,
+    ByAnother,
+    /// The rules do not approve.
+    Not {
         code: Cow<'static, str>,
         why: String,
     },
@@ -157,9 +173,14 @@ impl Core {
         if let Some(signer) = signer.as_deref()
             && let Err(fault) = signer.profile.examine(at.csr, at.key, &wishes)
         {
-            return Ok((bad("unsignable", fault.to_string()), gathered));
+            let why = masked_tokens(&fault.to_string()).into_owned();
+            return Ok((bad("unsignable", why), gathered));
         }
         let case = at.case(&wishes, signer.as_deref());
+        if let Some(name) = rules.policy.reserved_of(&case.request()) {
+            let why = format!("{name} is a name of the authority or of somebody with a role");
+            return Ok((bad("reserved_name", why), gathered));
+        }
         gathered.presented = self.present(rules, at.csr, at.requester).await;
         let (facts, looked_up) = self.token_facts(rules, case, &gathered.presented).await;
         gathered.looked_up = looked_up;
@@ -173,15 +194,16 @@ impl Core {
             TokenFacts::Ambiguous { why } => bad("token_ambiguous", why.clone()),
             TokenFacts::Unknown { id } => bad("token_unknown", format!("{id} is not known")),
             TokenFacts::Known(token) => {
-                let may_again = |token: &countersign_policy::Token| {
-                    let used = token.same.as_ref();
-                    let is_open = !token.revoked && !token.locked;
-                    is_open && used.is_some_and(|used| at.now <= used.retry_until)
-                };
-                match differs(token, &case.request(), at.now) {
-                    None => Judged::Good,
-                    Some(("token_exhausted", _)) if may_again(token) => Judged::UsedBySame,
-                    Some((code, why)) => bad(code, why),
+                let used = token
+                    .same
+                    .as_ref()
+                    .filter(|used| !token.revoked && !token.locked && at.now <= used.retry_until);
+                match (differs(token, &case.request(), at.now), used) {
+                    (None, _) => Judged::Good,
+                    (Some(("token_exhausted", _)), Some(used)) => Judged::UsedBySame {
+                        elsewhere: used.serial.is_none(),
+                    },
+                    (Some((code, why)), _) => bad(code, why),
                 }
             }
         };
@@ -207,73 +229,109 @@ impl Core {
                 now,
             };
             let rules = self.rules.load_full();
-            let (judged, gathered) = self.look_at(&rules, at).await?;
+            let (judged, mut gathered) = self.look_at(&rules, at).await?;
+            let mut refusal = None;
             match judged {
-                Judged::UsedBySame => return Ok(Validation::Approved),
-                Judged::Good => {
-                    if self.use_elsewhere(at, &gathered, &rules).await? {
-                        return Ok(Validation::Approved);
+                Judged::UsedBySame { elsewhere: true } => return Ok(Validation::Approved),
+                Judged::Good => match self.use_elsewhere(at, &mut gathered, &rules).await? {
+                    Used::Now => return Ok(Validation::Approved),
+                    Used::ByAnother => {}
+                    Used::Not { code, why } => {
+                        refusal = Some((at.id, code, why));
                     }
+                },
+                Judged::UsedBySame { elsewhere: false } => {
+                    // One certificate is what it was good for, and that one was signed here.
+                    let why = "its certificate was signed by this authority".to_owned();
+                    refusal = Some((at.id, Cow::Borrowed("token_exhausted"), why));
                 }
                 Judged::Bad { code, .. } if code == "store_unavailable" => {
                     return Err(Broken::Contended.into());
                 }
                 Judged::Bad { code, why } => {
-                    let id = at.id;
-                    let submission = Submission {
-                        door: FOREMAN.clone(),
-                        key: key.clone(),
-                        csr,
-                        signer,
-                        requester,
-                        wishes: Wishes::default(),
-                        retained: false,
-                        attachment: Vec::new(),
-                        decision: None,
-                    };
-                    self.refuse_elsewhere(submission, id, code.clone(), why, gathered)
-                        .await?;
-                    return Ok(Validation::Refused { id, reason: code });
+                    if code == "token_source_not_allowed" {
+                        // Where the machine itself is, nobody here knows: no fault of the token.
+                        gathered.looked_up.record = None;
+                    }
+                    refusal = Some((at.id, code, why));
                 }
+            }
+            let Some((id, code, why)) = refusal else {
+                continue;
+            };
+            let submission = Submission {
+                door: FOREMAN.clone(),
+                key: key.clone(),
+                csr: csr.clone(),
+                signer: signer.clone(),
+                requester: requester.clone(),
+                wishes: Wishes::default(),
+                retained: false,
+                attachment: Vec::new(),
+                decision: None,
+            };
+            let refused = self.refuse_elsewhere(submission, id, code.clone(), why, gathered);
+            if refused.await? {
+                return Ok(Validation::Refused { id, reason: code });
             }
         }
         Err(Broken::Contended.into())
     }
 
-    /// Uses a token up for a certificate that is signed elsewhere. `false`: somebody was faster.
+    /// Uses a token up for a certificate that is signed elsewhere, if the rules approve of that.
     async fn use_elsewhere(
         &self,
         at: LookedAt<'_>,
-        gathered: &Gathered,
+        gathered: &mut Gathered,
         rules: &Rules,
-    ) -> Result<bool, SubmitFault> {
+    ) -> Result<Used, SubmitFault> {
         let Some(id) = gathered.presented.verified().cloned() else {
             return Err(Broken::Defect.into());
         };
         let (wishes, signer) = (Wishes::default(), rules.signer(at.signer));
         let case = at.case(&wishes, signer.as_deref());
+        let reached = self.reach(rules, case, None, Asking::InEarnest, gathered);
+        let verdict = reached.await?.verdict;
+        let explanation = verdict.explanation();
+        if is_stopped(&verdict) {
+            return Err(Broken::Contended.into());
+        }
+        if explanation.effect != Effect::Approve {
+            let code = match explanation.code.as_ref() {
+                "" => Cow::Borrowed("not_approved"),
+                _ => explanation.code.clone(),
+            };
+            let why = explanation.to_string();
+            return Ok(Used::Not { code, why });
+        }
         let mut change = Change::default();
-        let request = case.request();
-        let name = token_name(&request);
-        let window = rules.tokens.retry_window;
-        use_token(id, name, case, at.now, window, None, &mut change);
+        let times = Times {
+            decided: explanation.at,
+            now: self.clock.now(),
+        };
+        used(verdict.uses(), case, gathered, times, None, &mut change);
+        if !uses_token(verdict.uses()) {
+            let request = case.request();
+            let (name, window) = (token_name(&request), rules.tokens.retry_window);
+            use_token(id, name, case, times.now, window, None, &mut change);
+        }
         for write in &mut change.writes {
             if let Write::UseToken(used) = write {
-                used.state = TokenUseState::Issued;
                 used.request = None;
             }
         }
+        change.audit.append(&mut gathered.audit);
         match self.commit(change).await {
             Ok(_) => {
                 self.telemetry.token(TokenEvent::Consumed, "");
-                Ok(true)
+                Ok(Used::Now)
             }
-            Err(CommitFault::Conflict { .. }) => Ok(false),
+            Err(CommitFault::Conflict { .. }) => Ok(Used::ByAnother),
             Err(other) => Err(commit_broken(other).into()),
         }
     }
 
-    /// Puts a refusal on record, where people look for those.
+    /// Puts a refusal on record, where people look for those. `false`: its token was changed meanwhile.
     async fn refuse_elsewhere(
         &self,
         submission: Submission,
@@ -281,7 +339,7 @@ impl Core {
         code: Cow<'static, str>,
         why: String,
         gathered: Gathered,
-    ) -> Result<(), SubmitFault> {
+    ) -> Result<bool, SubmitFault> {
         let now = self.clock.now();
         let rules = self.rules.load_full();
         let step = Step {
@@ -306,9 +364,11 @@ impl Core {
             certificate: None,
             now,
         };
-        self.insert(&mut stored, None, None, &rules).await?;
-        stored.report(self, DecisionOutcome::Denied);
-        Ok(())
+        let inserted = self.insert(&mut stored, None, None, &rules).await?;
+        if inserted.is_some() {
+            stored.report(self, DecisionOutcome::Denied);
+        }
+        Ok(inserted.is_some())
     }
 }
 

@@ -106,7 +106,7 @@ pub(crate) fn run(test: &str, part: &str, folder: &Path, step: i64) -> HashMap<S
 async fn child(folder: &Path) {
     let step = std::env::var(STEP).unwrap().parse().unwrap();
     let (fuse, clock) = (Fuse::unlit(), TestClock::new());
-    let store = Arc::new(TripStore(world::store(folder), fuse.clone()));
+    let store = Arc::new(TripStore(Arc::new(world::store(folder)), fuse.clone()));
     let keys = Arc::new(TripKeys(world::keys(folder), fuse.clone()));
     match std::env::var(PART).unwrap().as_str() {
         "life" => {

@@ -75,7 +75,7 @@ async fn add_machine(authority: &Authority, name: &str) {
 async fn child(folder: &Path) {
     let step = std::env::var(STEP).unwrap().parse().unwrap();
     let fuse = Fuse::unlit();
-    let store = Arc::new(TripStore(world::store(folder), fuse.clone()));
+    let store = Arc::new(TripStore(Arc::new(world::store(folder)), fuse.clone()));
     let keys = Arc::new(TripKeys(world::keys(folder), fuse.clone()));
     match std::env::var(PART).unwrap().as_str() {
         "life" => {

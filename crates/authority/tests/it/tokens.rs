@@ -17,9 +17,9 @@ use countersign_policy::{Identity, Requester, TokenBinding, TokenUseState};
 use crate::site::{Site, agent, allow, kept, new_key, silence};
 use crate::world::{act, agent_signer, issuer_id, with_csr};
 
-const N1: &str = "n1.example.com";
-const N2: &str = "n2.example.com";
-const TOKEN_RULE: &str = "- {name: token, approve: {token: {}}}";
+pub(crate) const N1: &str = "n1.example.com";
+pub(crate) const N2: &str = "n2.example.com";
+pub(crate) const TOKEN_RULE: &str = "- {name: token, approve: {token: {}}}";
 
 /// A site where tokens are in use.
 pub(crate) async fn token_site(rules: &str) -> Site {
@@ -67,7 +67,12 @@ pub(crate) fn bringing(name: &str, key: &LeafKey, token: &TokenText) -> Submissi
     with_csr(name, csr_with(name, key, token, &[]))
 }
 
-fn csr_with(name: &str, key: &LeafKey, token: &TokenText, extensions: &[Extension]) -> CheckedCsr {
+pub(crate) fn csr_with(
+    name: &str,
+    key: &LeafKey,
+    token: &TokenText,
+    extensions: &[Extension],
+) -> CheckedCsr {
     let subject = SubjectBuilder::new().push(oid::COMMON_NAME, name, StringKind::Utf8);
     let text = token.expose().as_bytes();
     let value = [&[0x13, u8::try_from(text.len()).unwrap()], text].concat();

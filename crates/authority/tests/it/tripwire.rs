@@ -1,4 +1,4 @@
-//! A store and keys that kill the process at the n-th step of the commit path.
+//! A store and keys with a wire around every commit and every signature. The usual wire kills the process at the n-th step.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use countersign_authority::store::{
     AgeFilter, Answer, Change, Changed, CommitFault, Committed, MachineFilter, Past, Rejection,
-    RejectionFilter, RequestFilter, Store, Tally,
+    RejectionFilter, RequestFilter, Store, StoreFault, Tally,
 };
 use countersign_authority::{
     AncestorCrl, AuditEntry, AuditPage, AuditQuery, CrlRecord, CrlScope, Door, FoundToken, Intent,
@@ -18,6 +18,27 @@ use countersign_pki::{Fingerprint, Serial, SignatureAlgorithm, UnixTime};
 use countersign_policy::BuildWindow;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
+
+/// What may be kept from happening.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Commit,
+    Sign,
+}
+
+/// What is done around every commit and every signature.
+pub(crate) trait Wire: Send + Sync {
+    /// Before it. `false`: it does not happen; store or key has failed.
+    fn before(&self, step: Step) -> BoxFuture<'_, bool>;
+
+    /// After it. `false`: it happened, but nobody hears of it.
+    fn after(&self, step: Step) -> bool;
+
+    /// Whether no other process may be at work on the same store.
+    fn is_alone(&self) -> bool {
+        true
+    }
+}
 
 /// Counts steps down and aborts the process at zero. Negative: never.
 #[derive(Clone)]
@@ -39,10 +60,22 @@ impl Fuse {
     }
 }
 
-/// Steps before and after every signature.
-pub(crate) struct TripKeys<K>(pub(crate) K, pub(crate) Fuse);
+impl Wire for Fuse {
+    fn before(&self, _: Step) -> BoxFuture<'_, bool> {
+        self.step();
+        Box::pin(std::future::ready(true))
+    }
 
-impl<K: KeyStore> KeyStore for TripKeys<K> {
+    fn after(&self, _: Step) -> bool {
+        self.step();
+        true
+    }
+}
+
+/// Steps before and after every signature.
+pub(crate) struct TripKeys<K, W = Fuse>(pub(crate) K, pub(crate) W);
+
+impl<K: KeyStore, W: Wire> KeyStore for TripKeys<K, W> {
     fn algorithm(&self, issuer: &IssuerId) -> Result<SignatureAlgorithm, SignFault> {
         self.0.algorithm(issuer)
     }
@@ -58,10 +91,14 @@ impl<K: KeyStore> KeyStore for TripKeys<K> {
     ) -> BoxFuture<'_, Result<Signature, SignFault>> {
         let issuer = issuer.clone();
         Box::pin(async move {
-            self.1.step();
+            if !self.1.before(Step::Sign).await {
+                return Err(SignFault::Failed { issuer });
+            }
             let signature = self.0.sign(&issuer, message).await;
-            self.1.step();
-            signature
+            match self.1.after(Step::Sign) {
+                true => signature,
+                false => Err(SignFault::Failed { issuer }),
+            }
         })
     }
 
@@ -71,15 +108,19 @@ impl<K: KeyStore> KeyStore for TripKeys<K> {
 }
 
 /// Steps before and after every commit.
-pub(crate) struct TripStore<S>(pub(crate) S, pub(crate) Fuse);
+pub(crate) struct TripStore<S, W = Fuse>(pub(crate) Arc<S>, pub(crate) W);
 
-impl<S: Store> Store for TripStore<S> {
+impl<S: Store, W: Wire> Store for TripStore<S, W> {
     fn commit(&self, change: Change) -> BoxFuture<'_, Result<Committed, CommitFault>> {
         Box::pin(async move {
-            self.1.step();
+            if !self.1.before(Step::Commit).await {
+                return Err(StoreFault::Stopped.into());
+            }
             let committed = self.0.commit(change).await;
-            self.1.step();
-            committed
+            match self.1.after(Step::Commit) {
+                true => committed,
+                false => Err(StoreFault::Stopped.into()),
+            }
         })
     }
 
@@ -286,6 +327,6 @@ impl<S: Store> Store for TripStore<S> {
     }
 
     fn is_exclusive(&self) -> bool {
-        self.0.is_exclusive()
+        self.0.is_exclusive() && self.1.is_alone()
     }
 }

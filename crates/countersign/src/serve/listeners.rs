@@ -120,18 +120,32 @@ pub(super) async fn bind_kubernetes(
     Ok(place.furnish(listener, Doorway::Kubernetes))
 }
 
+/// What the Foreman listener has of the Puppet listener.
+#[derive(Clone, Copy)]
+pub(super) struct BesidePuppet<'a> {
+    pub(super) door: &'a puppet::PuppetDoor,
+    /// Its certificate.
+    pub(super) identity: &'a TlsIdentity,
+    /// As agents call it.
+    pub(super) url: &'a str,
+}
+
 /// The listener that Foreman takes for a smart proxy, and who may call there. Where it has no certificate of its own, it
 /// shows that of the Puppet listener.
 pub(super) async fn bind_foreman(
     address: SocketAddr,
     section: &ForemanSection,
     place: Place<'_>,
-    puppet: (&puppet::PuppetDoor, &TlsIdentity, &str),
+    puppet: BesidePuppet<'_>,
 ) -> Result<(TrustedHosts, Listener)> {
-    let (door, shown, puppet_url) = puppet;
+    let BesidePuppet {
+        door,
+        identity: shown,
+        url,
+    } = puppet;
     let authority = place.authority;
     let trusted = TrustedHosts::new(&section.trusted_hosts);
-    let door = ForemanDoor::new(door.clone(), trusted.clone(), puppet_url);
+    let door = ForemanDoor::new(door.clone(), trusted.clone(), url);
     let router = foreman::router(door.within(place.limits.clone()));
     let own = foreman_identity(section)?;
     let identity = own.as_ref().unwrap_or(shown);

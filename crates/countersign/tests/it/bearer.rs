@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use countersign_testkit::csr::CsrBuilder;
-use countersign_testkit::keys;
+use countersign_testkit::csr::{CsrBuilder, TOKEN};
+use countersign_testkit::keys::{self, Key};
 use countersign_testkit::kubectl::Kubectl;
 use serde_json::{Value, json};
 
@@ -60,12 +60,12 @@ fn kubectl(world: &Governed, user: &str, token: &str) -> Kubectl {
     Kubectl::new(&file("kubeconfig", &text), &folder).unwrap()
 }
 
-/// A request for a name and no group: more is not in the power of a token.
-pub(crate) fn request_of(name: &str, key: &keys::Key) -> Value {
-    let mut object = kubernetes_request_for(name, CLIENTS, key);
-    let pem = CsrBuilder::new(name).sign_pem(key);
-    object["spec"]["request"] = json!(STANDARD.encode(pem));
-    object
+/// A token is for a name, so the subject is that and nothing else.
+fn request_for_jane(object: &str, key: &Key) -> Value {
+    let mut request = kubernetes_request_for(object, CLIENTS, key);
+    let csr = CsrBuilder::new("jane").sign_pem(key);
+    request["spec"]["request"] = json!(STANDARD.encode(csr));
+    request
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn kubectl_enrols_once_with_a_token() {
     let foreign = kubernetes_request_for("of-admin", CLIENTS, keys::p256_c());
     let created = admin.run_with_input(&["create", "-f", "-"], &foreign.to_string());
     assert!(created.unwrap().success());
-    let object = request_of("jane", keys::p256_b());
+    let object = request_for_jane("jane", keys::p256_b());
     let created = jane.run_with_input(&["create", "-f", "-"], &object.to_string());
     let created = created.unwrap();
     assert!(created.success(), "{created}");
@@ -111,6 +111,7 @@ fn kubectl_enrols_once_with_a_token() {
 
     for (arguments, word) in [
         (&["get", "csr", "of-admin"][..], "NotFound"),
+        (&["certificate", "approve", "jane", "--force"], "Forbidden"),
         (&["delete", "csr", "jane"], "Forbidden"),
         (&["label", "csr", "jane", "a=b"], "Forbidden"),
     ] {
@@ -118,8 +119,7 @@ fn kubectl_enrols_once_with_a_token() {
         assert!(said.stderr.contains(word), "{arguments:?}: {said}");
     }
     // Another key with the same token is another machine.
-    let mut other = request_of("jane", keys::p256_a());
-    other["metadata"]["name"] = json!("jane2");
+    let other = request_for_jane("jane2", keys::p256_a());
     let created = jane.run_with_input(&["create", "-f", "-"], &other.to_string());
     assert!(created.unwrap().success());
     let state = run(&["get", "csr", "jane2"]);
@@ -138,7 +138,7 @@ fn kubectl_enrols_once_with_a_token() {
 #[test]
 fn a_wrong_token_is_nobody() {
     let world = start();
-    let stranger = kubectl(&world, "stranger", countersign_testkit::csr::TOKEN);
+    let stranger = kubectl(&world, "stranger", TOKEN);
     let said = stranger.run(&["get", "csr"]).unwrap();
     assert_eq!(said.code, Some(1), "{said}");
     let told = said.stderr.contains("Unauthorized") || said.stderr.contains("must be logged in");

@@ -19,7 +19,7 @@ use crate::site::install;
 
 /// A fenced block of the manual.
 #[derive(Debug)]
-enum Block<'a> {
+pub(crate) enum Block<'a> {
     /// Commands.
     Commands(&'a str),
     /// What they print.
@@ -29,7 +29,7 @@ enum Block<'a> {
 }
 
 /// Somebody who follows the manual in an empty folder.
-struct Reader {
+pub(crate) struct Reader {
     folder: tempfile::TempDir,
     server: Option<ServerProcess>,
     /// What the last commands printed.
@@ -37,7 +37,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let reader = Self {
             folder,
@@ -55,7 +55,7 @@ impl Reader {
         self.folder.path().join(below)
     }
 
-    fn follow(&mut self, block: &Block<'_>) {
+    pub(crate) fn follow(&mut self, block: &Block<'_>) {
         match block {
             Block::Commands(text) => match text.split_once("countersign serve ") {
                 Some((before, arguments)) => {
@@ -141,7 +141,7 @@ fn resembles(line: &str, manual: &str) -> bool {
     is_open || rest.is_empty()
 }
 
-fn blocks(section: &str) -> Vec<Block<'_>> {
+pub(crate) fn blocks(section: &str) -> Vec<Block<'_>> {
     let mut blocks = Vec::new();
     let mut fences = section.split("\n```");
     fences.next();

@@ -14,6 +14,7 @@ mod files;
 mod ground;
 mod pressure;
 mod token_crash;
+mod token_races;
 
 mod sqlite {
     use crate::ground::TemporaryFile;

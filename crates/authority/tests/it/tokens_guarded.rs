@@ -1,0 +1,178 @@
+//! What must not happen to enrolment tokens, whatever others do meanwhile.
+
+use std::sync::Arc;
+
+use countersign_authority::{
+    BEARER_EXTRA, RequestState, SubmitFault, TokenOrder, TokenText, Validation,
+};
+use countersign_pki::{CheckedCsr, RevocationReason};
+use countersign_policy::{Identity, Requester, TokenBinding};
+
+use crate::site::{Site, agent, allow, kept, new_key, silence};
+use crate::tokens::{N1, N2, TOKEN_RULE, bringing, csr_with, enable, token_site};
+use crate::world::{act, agent_signer, issuer_id};
+
+async fn validated(site: &Site, csr: CheckedCsr) -> Validation {
+    let (signer, caller) = (agent_signer(), act("").actor);
+    let said = site.authority().validate_token(csr, &signer, caller);
+    said.await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stranger_who_is_being_judged_does_not_keep_the_holder_waiting() {
+    let rules = "- {name: token, approve: {token: {}}}\n- {name: slow, approve: {executable: {path: FOLDER/slow, timeout: 20s}}}";
+    let site = Arc::new(token_site(rules).await);
+    site.program("slow", "sleep 5; exit 1");
+    let token = site.mint(TokenOrder::exact(N1)).await;
+    let stranger = {
+        let site = Arc::clone(&site);
+        tokio::spawn(async move { site.authority().submit(agent(N1, &new_key())).await })
+    };
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while site.runs().is_empty() {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "the program did not run"
+        );
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let issued = site.ask(bringing(N1, &new_key(), &token)).await;
+    assert_eq!(issued.state, RequestState::Issued);
+    assert!(!stranger.is_finished());
+    let stranger = stranger.await.unwrap();
+    assert!(
+        matches!(stranger, Err(SubmitFault::Duplicate { .. })),
+        "{stranger:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_ends_while_rules_are_asked() {
+    let rules =
+        "- {name: both, approve: {token: {}, webhook: {url: 'https://decider.example.com/v'}}}";
+    let site = token_site(rules).await;
+    site.deciders.say(allow(None));
+    let order = TokenOrder {
+        ttl_seconds: Some(60),
+        ..TokenOrder::exact(N1)
+    };
+    let token = site.mint(order).await;
+    let clock = Arc::clone(&site.world.clock);
+    site.deciders
+        .meanwhile(move || Box::pin(async move { clock.advance(61) }));
+    let late = site.ask(bringing(N1, &new_key(), &token)).await;
+    assert_eq!(
+        (late.state, late.explanation.code.as_ref()),
+        (RequestState::Denied, "token_expired")
+    );
+    assert_eq!(site.token(token.id()).await.listed.record.uses, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_went_back_brings_no_token_back() {
+    let site = token_site(TOKEN_RULE).await;
+    let token = site.mint(TokenOrder::exact(N1)).await;
+    site.world.clock.advance(3600);
+    // Anything that is written says what time it is.
+    site.ask(agent(N2, &new_key())).await;
+    site.world.clock.advance(-301);
+    let refused = site.ask(bringing(N1, &new_key(), &token)).await;
+    assert_eq!(
+        (refused.state, refused.explanation.code.as_ref()),
+        (RequestState::Undecided, "store_unavailable")
+    );
+    let bearer = site.authority().bearer_token(token.expose()).await;
+    assert_eq!(bearer.unwrap(), None);
+    assert_eq!(site.token(token.id()).await.listed.record.uses, 0);
+    let site = site.restart(TOKEN_RULE).await;
+    enable(site.authority());
+    let refused = site.ask(bringing(N1, &new_key(), &token)).await;
+    assert_eq!(refused.state, RequestState::Undecided);
+    site.world.clock.advance(1);
+    let issued = site.ask(bringing(N1, &new_key(), &token)).await;
+    assert_eq!(issued.state, RequestState::Issued);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn validation_follows_the_rules_and_knows_no_reserved_names() {
+    let rules = "- {name: not-this, deny: {allowlist: {names: [bad.example.com]}}}\n- {name: token, approve: {token: {}}}";
+    let site = token_site(rules).await;
+    let glob = TokenOrder {
+        max_uses: Some(9),
+        ..TokenOrder::bound(TokenBinding::Glob("*.example.com".to_owned()))
+    };
+    let token = site.mint(glob).await;
+    let key = new_key();
+    for (name, reason) in [
+        ("ca.example.com", "reserved_name"),
+        ("bad.example.com", "allowlist"),
+    ] {
+        let csr = csr_with(name, &key, &token, &[]);
+        let said = validated(&site, csr);
+        let Validation::Refused { id, reason: told } = said.await else {
+            panic!("{name} was approved");
+        };
+        assert_eq!(told, reason, "{name}");
+        assert_eq!(site.record(id).await.state, RequestState::Denied);
+    }
+    assert_eq!(site.token(token.id()).await.listed.record.uses, 0);
+    // What was signed here is not signed elsewhere as well.
+    let issued = site.ask(bringing(N1, &key, &token)).await;
+    assert_eq!(issued.state, RequestState::Issued);
+    let csr = csr_with(N1, &key, &token, &[]);
+    let said = validated(&site, csr);
+    assert!(
+        matches!(said.await, Validation::Refused { reason, .. } if reason == "token_exhausted")
+    );
+    // What was validated and cleaned away since is not validated again.
+    let token = site.mint(TokenOrder::exact(N2)).await;
+    let validate = || validated(&site, csr_with(N2, &key, &token, &[]));
+    assert_eq!(validate().await, Validation::Approved);
+    assert_eq!(validate().await, Validation::Approved);
+    let (issuer, admin) = (issuer_id(), act("").actor);
+    let names = vec![N2.to_owned()];
+    let cleaned = site
+        .authority()
+        .clean(&issuer, names, RevocationReason::KeyCompromise, &admin);
+    cleaned.await.unwrap();
+    assert!(
+        matches!(validate().await, Validation::Refused { reason, .. } if reason == "token_revoked")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_waited_replaces_what_its_token_may_replace() {
+    let rules =
+        "- {name: both, approve: {token: {}, webhook: {url: 'https://decider.example.com/v'}}}";
+    let site = token_site(rules).await;
+    site.deciders.say(allow(None));
+    let token = site.mint(TokenOrder::exact("alice")).await;
+    let bearing = |object: &str, token: &TokenText| {
+        let mut asking = kept(object, crate::world::csr(&new_key(), "alice", &[]));
+        asking.requester = Requester {
+            identity: Identity::User {
+                username: format!("system:bootstrap:{}", token.id()),
+                groups: Vec::new(),
+                uid: String::new(),
+                extra: [(BEARER_EXTRA.to_owned(), vec![token.id().to_string()])].into(),
+            },
+            source: None,
+        };
+        asking
+    };
+    let old = site.ask(bearing("csr-1", &token)).await;
+    let (issuer, serial) = old.certificate.unwrap();
+    let order = TokenOrder {
+        allow_replace: true,
+        ..TokenOrder::exact("alice")
+    };
+    let token = site.mint(order).await;
+    site.deciders.say(silence());
+    let waiting = site.ask(bearing("csr-2", &token)).await;
+    assert_eq!(waiting.state, RequestState::Pending);
+    assert!(!site.authority().is_revoked(&issuer, &serial));
+    site.deciders.say(allow(None));
+    assert_eq!(site.authority().reconsider_waiting().await.unwrap(), 1);
+    assert_eq!(site.record(waiting.id).await.state, RequestState::Issued);
+    assert!(site.authority().is_revoked(&issuer, &serial));
+}
