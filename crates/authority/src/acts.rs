@@ -19,7 +19,7 @@ use crate::model::{Door, RequestRecord, RequestState, Revision};
 use crate::signing::{DraftFor, commit_broken};
 use crate::store::{Change, CommitFault, Past, Precondition, RequestFilter, RequestUpdate, Write};
 use crate::telemetry::{DecisionOutcome, PERSON};
-use crate::token::TokenId;
+use crate::token::{TokenId, masked_tokens};
 
 /// A person's act on a request.
 #[derive(Clone, Debug)]
@@ -277,7 +277,7 @@ impl Core {
             verdict,
             actor: act.actor.clone(),
             at: now,
-            reason: act.reason.clone(),
+            reason: masked_tokens(&act.reason).into_owned(),
         };
         let request = Request {
             csr: &csr,

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{LedgerEntry, Owner, RequestRecord, Revision, Revoked};
+use crate::token::masked_tokens;
 
 /// One line of the audit log, written with the change it tells of.
 ///
@@ -111,10 +112,11 @@ impl AuditEntry {
         self
     }
 
-    /// With more to say.
+    /// With more to say. The words may be those of people and of deciders; a token among them stays secret.
     #[must_use]
     pub fn detail(mut self, words: impl Into<String>) -> Self {
-        self.detail = words.into();
+        let words = words.into();
+        self.detail = masked_tokens(&words).into_owned();
         self
     }
 

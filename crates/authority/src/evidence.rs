@@ -364,6 +364,7 @@ async fn run(how: &Executables, path: &Path, name: &str, request_pem: String) ->
     };
     child.limit_files(how.open_files);
     if let Some(mut stdin) = child.leader.stdin.take() {
+        let request_pem = request_pem.clone();
         // It may end without reading: a broken pipe is its right.
         tokio::spawn(async move { stdin.write_all(request_pem.as_bytes()).await });
     }
@@ -376,6 +377,7 @@ async fn run(how: &Executables, path: &Path, name: &str, request_pem: String) ->
     let listen = async {
         while let Some(Ok((stream, text))) = said.join_next().await {
             if !text.is_empty() {
+                let text = discreet(&text, &request_pem);
                 debug!(path = %path.display(), name, stream, text, "the policy executable said");
             }
         }
@@ -387,6 +389,18 @@ async fn run(how: &Executables, path: &Path, name: &str, request_pem: String) ->
         Ok(status) => Execution::Failed(ending(status)),
         Err(error) => Execution::Failed(format!("cannot be waited for: {error}")),
     }
+}
+
+/// What a program said without what it was told in confidence: a script that somebody debugs repeats its input, and that has
+/// the one-time password in it. Its lines may be cut, so they are looked for in pieces.
+fn discreet(said: &str, request_pem: &str) -> String {
+    let lines = request_pem
+        .lines()
+        .filter(|line| !line.starts_with("-----"));
+    let pieces = lines.flat_map(|line| line.as_bytes().chunks(PIECE));
+    let pieces = pieces.filter_map(|piece| std::str::from_utf8(piece).ok());
+    let left = pieces.fold(said.to_owned(), |text, piece| text.replace(piece, "…"));
+    masked_tokens(&left).into_owned()
 }
 
 fn ending(status: ExitStatus) -> String {
@@ -456,10 +470,10 @@ impl Drop for Group {
     }
 }
 
-/// How long a look at the file may take; more, and its disk is not there.
 /// How long a request waits for another one of the same key.
 const LONGEST_CLAIM: Duration = Duration::from_secs(5);
 const CLAIM_PAUSE: Duration = Duration::from_millis(20);
+/// How long a look at the file may take; more, and its disk is not there.
 const LOOK: Duration = Duration::from_secs(5);
 /// How long an executable's last words are waited for, once it has ended.
 const LAST_WORDS: Duration = Duration::from_millis(200);
@@ -476,6 +490,8 @@ const MAX_LISTS: usize = 64;
 const MAX_LIST: u64 = 1024 * 1024;
 /// For the log; nobody needs more of a policy's chatter.
 const MAX_OUTPUT: usize = 4096;
+/// Characters of a request that are looked for together: 12 octets of it.
+const PIECE: usize = 16;
 
 /// What a policy in Ruby needs to require Puppet's own code, where that is installed.
 fn ruby_environment(root: &Path) -> Vec<(&'static str, String)> {
@@ -517,6 +533,21 @@ const RUBY_FOLDERS: [(&str, &[&str]); 2] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_program_says_is_kept_without_what_it_was_told() {
+        let token =
+            "ott1.aaaqeayeaudaocaj.eaqseizeeutcokbjfivsyljof4ydcmrtgq2tmnzyhe5dwpb5hy7q.zqthxay";
+        let pem =
+            "-----BEGIN X-----\nAbCdEfGhIjKlMnOpQrStUvWxYz0123456789\nZz==\n-----END X-----\n";
+        let said = format!("+ csr={pem}then AbCdEfGhIjKlMnOpQrSt and {token}");
+        let shown = discreet(&said, pem);
+        assert!(shown.starts_with("+ csr=-----BEGIN X-----"), "{shown}");
+        for secret in ["AbCd", "EfGh", "QrStUvWx", "0123", "Zz", "eaqseize"] {
+            assert!(!shown.contains(secret), "{shown}");
+        }
+        assert!(shown.contains("aaaqeayeaudaocaj"), "{shown}");
+    }
 
     #[test]
     fn ruby_finds_puppet_only_where_it_is_installed() {

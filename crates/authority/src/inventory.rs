@@ -20,6 +20,7 @@ use crate::faults::Broken;
 use crate::model::{MachineRecord, inventory_name};
 use crate::signing::{MAX_TRIES, commit_broken};
 use crate::store::{Change, CommitFault, MachineFilter, Precondition, StoreFault, Write};
+use crate::token::{looks_like_a_token, masked_tokens};
 
 /// What happens to a record whose name is in the inventory already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +67,7 @@ pub enum InventoryFault {
         name: String,
     },
     /// None of that name is there.
-    #[error("{} is not in the inventory", terminal_safe(.name))]
+    #[error("{} is not in the inventory", shown(.name))]
     NotFound {
         /// The name.
         name: String,
@@ -97,11 +98,17 @@ pub enum MachineFault {
         /// Which.
         field: &'static str,
     },
+    /// A text is somebody's one-time password, put into the wrong place.
+    #[error("{field} looks like an enrolment token, which is a secret and is not kept")]
+    TokenShaped {
+        /// Which.
+        field: &'static str,
+    },
     /// Too many addresses.
     #[error("there are more than {MAX_MACHINE_ADDRESSES} addresses")]
     Addresses,
     /// An address is not of its type.
-    #[error("address {} is not {}", terminal_safe(.address), if .kind.is_ip() { "an IP address" } else { "a host name" })]
+    #[error("address {} is not {}", shown(.address), if .kind.is_ip() { "an IP address" } else { "a host name" })]
     Address {
         /// Its type.
         kind: AddressKind,
@@ -140,6 +147,9 @@ pub fn checked_machine(machine: Machine) -> Result<Machine, MachineFault> {
         }
         if matches!(terminal_safe(text), Cow::Owned(_)) {
             return Err(MachineFault::Control { field });
+        }
+        if looks_like_a_token(text) {
+            return Err(MachineFault::TokenShaped { field });
         }
     }
     if machine.addresses.len() > MAX_MACHINE_ADDRESSES {
@@ -367,7 +377,10 @@ fn shown(name: &str) -> Cow<'_, str> {
     if name.is_empty() {
         return Cow::Borrowed("a record without a name");
     }
-    terminal_safe(name)
+    match terminal_safe(name) {
+        Cow::Borrowed(name) => masked_tokens(name),
+        Cow::Owned(name) => Cow::Owned(masked_tokens(&name).into_owned()),
+    }
 }
 
 fn subject(name: &str) -> String {

@@ -1,12 +1,15 @@
 //! The one place that writes to standard output and standard error.
 //!
 //! Names come from strangers: whatever is printed for people passes [`terminal_safe`], and what is printed for
-//! programs has every character that could act on a terminal escaped.
+//! programs has every character that could act on a terminal escaped. Somebody may have taken an enrolment token for a
+//! name, and then every sentence about that name would repeat it: tokens are masked, save by [`secret`], which exists for
+//! them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 
+use countersign_authority::masked_tokens;
 use countersign_pki::terminal_safe;
 use serde::Serialize;
 
@@ -17,16 +20,20 @@ use crate::cli::Form;
 #[error("cannot write to standard output")]
 pub(crate) struct OutputFault(#[from] io::Error);
 
-/// Prints text as it is, with a line end. A reader who went away, as `head` does, is no reason to stop halfway: what a
+/// Prints text with a line end. A reader who went away, as `head` does, is no reason to stop halfway: what a
 /// command was asked to do it does, whoever listens.
 pub(crate) fn line(text: &str) -> Result<(), OutputFault> {
-    let mut out = io::stdout().lock();
+    let (text, mut out) = (masked_tokens(text), io::stdout().lock());
     heard(writeln!(out, "{text}").and_then(|()| out.flush()))
 }
 
-/// Prints text as it is, without a line end.
+/// Prints text without a line end.
 fn text(text: &str) -> Result<(), OutputFault> {
-    heard(io::stdout().lock().write_all(text.as_bytes()))
+    heard(
+        io::stdout()
+            .lock()
+            .write_all(masked_tokens(text).as_bytes()),
+    )
 }
 
 /// Prints a secret as it is. If nobody reads it, it is lost, so that a reader who went away is a fault here.
@@ -44,7 +51,7 @@ fn heard(written: io::Result<()>) -> Result<(), OutputFault> {
 
 /// Prints a line to standard error. Nobody can be told if that fails.
 pub(crate) fn complain(text: &str) {
-    let _nobody_to_tell = writeln!(io::stderr().lock(), "{text}");
+    let _nobody_to_tell = writeln!(io::stderr().lock(), "{}", masked_tokens(text));
 }
 
 /// Prints an object in a form for programs.

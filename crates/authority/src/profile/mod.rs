@@ -13,6 +13,8 @@ use countersign_policy::Wishes;
 
 pub use builtin::PuppetSettings;
 use draft::is_empty_name;
+
+use crate::token::masked_tokens;
 pub use draft::{DraftFault, Drafting, Validity};
 pub use usage::Usage;
 
@@ -319,10 +321,8 @@ impl Profile {
     }
 }
 
+/// What was asked for in words, which are kept and shown: a token that is taken for a name is not among them.
 fn join<T: ToString>(items: &[T]) -> String {
-    items
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(", ")
+    let items: Vec<_> = items.iter().map(ToString::to_string).collect();
+    masked_tokens(&items.join(", ")).into_owned()
 }

@@ -478,7 +478,9 @@ impl Setting {
             later = self.step(&later, Action::Go { replica }).0;
         }
         // What a revocation has ended is over.
-        let is_ended = |used: &crate::token_state::Use| state.requests[used.request].state == RequestIs::Released;
+        let is_ended = |used: &crate::token_state::Use| {
+            state.requests[used.request].state == RequestIs::Released
+        };
         state
             .uses
             .iter()

@@ -162,11 +162,12 @@ impl KubernetesDoor {
         Ok(None)
     }
 
-    /// Whether the object that has our name is for our key and may still be signed.
+    /// Whether the object that has our name is for our key and may still be signed. One that is there and not to be seen is
+    /// that of another token, which the same key was enrolled with before.
     async fn is_usable(&mut self, owner: &Owner<'_>) -> Result<bool> {
         let reply = self.client.get(&self.path()).await?;
         if reply.status != StatusCode::OK {
-            return Ok(reply.status == StatusCode::NOT_FOUND);
+            return Ok(false);
         }
         let object: Object = reply.json()?;
         let is_over = object.status.over().is_some();

@@ -102,12 +102,12 @@ impl Machine {
 pub(crate) struct Running(Child);
 
 impl Running {
-    fn kill9(mut self) {
+    pub(crate) fn kill9(mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
 
-    fn code(mut self) -> Option<i32> {
+    pub(crate) fn code(mut self) -> Option<i32> {
         self.0.wait().unwrap().code()
     }
 }

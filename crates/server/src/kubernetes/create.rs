@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::{Extension, Router};
 use countersign_authority::store::Past;
-use countersign_authority::{RequestId, Submission, SubmitFault};
+use countersign_authority::{RequestId, Submission, SubmitFault, looks_like_a_token};
 use countersign_kapi::negotiate::Offer;
 use countersign_kapi::{
     CertificateSigningRequest, FieldError, MAX_BODY_BYTES, Resource, Status, decode, name, update,
@@ -103,6 +103,7 @@ impl NewRequest {
                 return Err(Resource::CSR.invalid(&metadata.name, &errors).into());
             }
         };
+        refuse_secrets(object, Some(&csr))?;
         admit(&csr, &signer).map_err(|text| Resource::CSR.not_admitted(&metadata.name, &text))?;
         let attachment = Attachment::of_new(object, csr.der()).to_bytes()?;
         let wishes = Wishes {
@@ -236,6 +237,29 @@ fn read_request(text: &[u8]) -> Result<CheckedCsr, String> {
         }
         Some(_) | None => Err(format!("PEM block type must be {REQUEST_LABEL}")),
     }
+}
+
+/// Objects are kept and listed with what their owners write into them: an enrolment token that is put there by mistake
+/// would be everybody's. Of the request itself, the subject is kept as it is.
+pub(super) fn refuse_secrets(
+    object: &CertificateSigningRequest,
+    csr: Option<&CheckedCsr>,
+) -> Result<(), Refusal> {
+    let written = serde_json::to_string(&(
+        &object.metadata,
+        &object.spec.signer_name,
+        &object.status.conditions,
+    ));
+    let subject = csr.map(|csr| csr.subject().to_string()).unwrap_or_default();
+    let has_token = |text: &str| looks_like_a_token(text);
+    let field = match written.is_ok_and(|text| has_token(&text)) {
+        true => "metadata",
+        false if has_token(&subject) => "spec.request",
+        false => return Ok(()),
+    };
+    let detail = "holds an enrolment token, which is a secret: it belongs into the Authorization header or the challengePassword of the request";
+    let errors = [FieldError::forbidden(field, detail)];
+    Err(Resource::CSR.invalid(&object.metadata.name, &errors).into())
 }
 
 /// The rules of admission: nobody becomes an administrator by a request, and the authority's own

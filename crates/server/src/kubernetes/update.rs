@@ -20,6 +20,7 @@ use http::StatusCode;
 
 use super::answer::{Answer, Refusal, first_bytes, warn};
 use super::call::Call;
+use super::create::refuse_secrets;
 use super::faults::{act_refusal, patch_refusal};
 use super::identity::User;
 use super::object::Attachment;
@@ -150,6 +151,7 @@ impl KubernetesDoor {
             update::preconditions(&old, &new)?;
             let new = update::prepare(write.endpoint, &old, new, now);
             self.validate(write.endpoint, &old, &new)?;
+            refuse_secrets(&new, None)?;
             if new == old || write.dry_run {
                 return Ok((new, warnings));
             }

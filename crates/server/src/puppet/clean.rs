@@ -82,10 +82,10 @@ fn outcome(unknown: &[String]) -> String {
         .iter()
         .map(|name| format!("\"{}\"", terminal_safe(name).replace('"', "\\\"")))
         .collect();
-    format!(
+    answer::masked(format!(
         "The following certs do not exist and cannot be revoked: [{}]",
         quoted.join(" ")
-    )
+    ))
 }
 
 fn failure(fault: &dyn std::error::Error) -> Response {

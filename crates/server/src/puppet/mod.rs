@@ -31,7 +31,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use bytes::Bytes;
 use countersign_authority::certname;
-use countersign_authority::{Act, Authority, Door, IssuerId, OnUnsignable};
+use countersign_authority::{Act, Authority, Door, IssuerId, OnUnsignable, masked_tokens};
 use countersign_pki::UnixTime;
 use countersign_policy::{Requester, SignerName};
 use http::request::Parts;
@@ -411,6 +411,7 @@ impl Call<'_> {
 }
 
 fn say_forbidden(method: &Method, path: &str, caller: &Caller<'_>, needed: Option<&Needed>) {
+    let method = masked_tokens(method.as_str());
     let role = needed.map(Needed::role);
     info!(path = shown(path), %method, %caller, role, "forbidden");
 }

@@ -85,6 +85,7 @@ impl PuppetDoor {
             .buffered(AT_ONCE);
         let mut outcomes = Outcomes::default();
         while let Some((name, outcome)) = signing.next().await {
+            let name = answer::masked(name);
             match outcome {
                 Some(Ok(_)) => outcomes.signed.push(name),
                 None | Some(Err(Unsigned::Fault(ActFault::NotFound { .. }))) => {
