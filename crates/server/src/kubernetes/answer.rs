@@ -2,6 +2,7 @@
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
+use countersign_authority::masked_tokens;
 use countersign_kapi::list::{List, ListMeta, PartialObjectMetadata};
 use countersign_kapi::negotiate::AnswerForm;
 use countersign_kapi::table::{Columns, IncludeObject, Table};
@@ -106,7 +107,8 @@ pub(super) fn response(code: StatusCode, media_type: &'static str, body: Vec<u8>
 pub(super) fn warn(mut response: Response, warnings: &[String]) -> Response {
     let mut left = MAX_WARNINGS;
     for warning in warnings {
-        let warning = first_bytes(warning, MAX_WARNING);
+        let warning = masked_tokens(warning);
+        let warning = first_bytes(&warning, MAX_WARNING);
         let escaped = warning.replace('\\', "\\\\").replace('"', "\\\"");
         let Ok(value) = HeaderValue::from_str(&format!("299 - \"{escaped}\"")) else {
             continue;
@@ -146,8 +148,10 @@ impl From<Box<Status>> for Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let body = serde_json::to_vec(&self.0).unwrap_or_default();
-        let mut response = response(self.code(), JSON, body);
+        let body = serde_json::to_string(&self.0).unwrap_or_default();
+        // It may repeat what somebody sent: a secret taken for a name stays one.
+        let body = masked_tokens(&body).into_owned();
+        let mut response = response(self.code(), JSON, body.into_bytes());
         if let Some(seconds) = self.0.retry_after_seconds() {
             response
                 .headers_mut()
