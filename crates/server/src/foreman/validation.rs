@@ -12,6 +12,7 @@ use tracing::{debug, info};
 use super::admission::TrustedHost;
 use super::{ForemanDoor, answer};
 use crate::limits::{TooMany, is_token_failure};
+use crate::redaction::shown;
 
 /// `POST /puppet/ca/validate`: the name is the one in the request itself.
 pub(super) async fn validate(
@@ -31,7 +32,8 @@ pub(super) async fn validate(
     let csr = match CheckedCsr::from_pem(&body, &door.puppet.csr_limits()) {
         Ok(csr) => csr,
         Err(fault) => {
-            info!(%fault, actor = %host.requester, "a request to validate cannot be read");
+            let fault = shown(&fault.to_string());
+            info!(fault, actor = %host.requester, "a request to validate cannot be read");
             return answer::rejected(format!("certificate request not acceptable: {fault}"));
         }
     };

@@ -18,7 +18,7 @@ use tracing::{debug, info};
 use super::certname::{Certname, CertnameFault};
 use super::path::Route;
 use super::{Call, Caller, PuppetDoor, Rate, answer, faults};
-use crate::limits::{RequestLimits, Scope, TOKEN_MISSING, TooMany, is_token_failure};
+use crate::limits::{RequestLimits, Scope, TooMany, is_about_token, is_token_failure};
 use crate::peer::Peer;
 
 impl PuppetDoor {
@@ -295,9 +295,7 @@ fn taken(name: &str, submitted: &Submitted) -> Response {
         (Some(fault), _) if submitted.automatic => {
             answer::bad_request(faults::unsignable(name, fault))
         }
-        (_, RequestState::Denied)
-            if is_token_failure(&submitted.code) || submitted.code == TOKEN_MISSING =>
-        {
+        (_, RequestState::Denied) if is_about_token(&submitted.code) => {
             faults::not_authorised(submitted.id)
         }
         (_, RequestState::Denied) => faults::denied(submitted.id),
