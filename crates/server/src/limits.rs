@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use countersign_authority::CarriedToken;
+use countersign_authority::{CarriedToken, is_token_reason};
 use countersign_pki::UnixTime;
 
 use crate::seats::one_source;
@@ -150,14 +150,9 @@ impl RequestLimits {
     }
 }
 
-/// Whether a decision by this reason was about a token: whoever asked is not told more than that it was not authorised.
-pub(crate) fn is_about_token(code: &str) -> bool {
-    code.starts_with("token_") || code == "existing_certificate"
-}
-
 /// Whether a decision by this reason says that a token was wrong. Who has none tries nothing.
 pub(crate) fn is_token_failure(code: &str) -> bool {
-    is_about_token(code) && code != TOKEN_MISSING
+    is_token_reason(code) && code != TOKEN_MISSING
 }
 
 /// The reason of those who have no token.

@@ -14,7 +14,7 @@ use countersign_policy::Wishes;
 pub use builtin::PuppetSettings;
 use draft::is_empty_name;
 
-use crate::token::masked_tokens;
+use crate::token::{looks_like_a_token, masked_tokens};
 pub use draft::{DraftFault, Drafting, Validity};
 pub use usage::Usage;
 
@@ -174,6 +174,14 @@ pub enum ProfileFault {
         /// Which.
         oid: Oid,
     },
+    /// An enrolment token in an extension that is copied, where anybody could read it.
+    #[error(
+        "the requested extension {oid} holds an enrolment token, which belongs into the challenge password"
+    )]
+    TokenInExtension {
+        /// Which.
+        oid: Oid,
+    },
     /// A usage outside the signer's.
     #[error("it asks for the usage {usage:?}, which the signer does not permit")]
     UsageNotPermitted {
@@ -289,7 +297,16 @@ impl Profile {
             return Err(ProfileFault::Extensions { oids: unknown });
         }
         match requested().find(|e| e.text_value().is_none()) {
-            Some(extension) => Err(ProfileFault::ExtensionValue { oid: extension.oid }),
+            Some(extension) => return Err(ProfileFault::ExtensionValue { oid: extension.oid }),
+            None => {}
+        }
+        // A preshared key may carry one; it stays out of the certificate.
+        let holds_token = |e: &&Extension| {
+            let text = e.text_value().unwrap_or_default();
+            e.oid != oid::PP_PRESHARED_KEY && looks_like_a_token(&text)
+        };
+        match requested().find(holds_token) {
+            Some(extension) => Err(ProfileFault::TokenInExtension { oid: extension.oid }),
             None => Ok(()),
         }
     }

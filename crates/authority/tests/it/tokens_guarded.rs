@@ -5,12 +5,12 @@ use std::sync::Arc;
 use countersign_authority::{
     BEARER_EXTRA, RequestState, SubmitFault, TokenOrder, TokenText, Validation,
 };
-use countersign_pki::{CheckedCsr, RevocationReason};
+use countersign_pki::{CheckedCsr, Oid, RevocationReason, ext};
 use countersign_policy::{Identity, Requester, TokenBinding};
 
 use crate::site::{Site, agent, allow, kept, new_key, silence};
 use crate::tokens::{N1, N2, TOKEN_RULE, bringing, csr_with, enable, token_site};
-use crate::world::{act, agent_signer, issuer_id};
+use crate::world::{act, agent_signer, issuer_id, with_csr};
 
 async fn validated(site: &Site, csr: CheckedCsr) -> Validation {
     let (signer, caller) = (agent_signer(), act("").actor);
@@ -175,4 +175,22 @@ async fn a_request_that_waited_replaces_what_its_token_may_replace() {
     assert_eq!(site.authority().reconsider_waiting().await.unwrap(), 1);
     assert_eq!(site.record(waiting.id).await.state, RequestState::Issued);
     assert!(site.authority().is_revoked(&issuer, &serial));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_in_an_extension_that_is_copied_is_not_signed() {
+    let site = token_site("- {name: a, approve: {always: {}}}").await;
+    let token = site.mint(TokenOrder::exact(N1)).await;
+    let role = Oid::parse("1.3.6.1.4.1.34380.1.1.13").unwrap();
+    let role = ext::utf8_extension(role, token.expose(), false);
+    let other = site.mint(TokenOrder::exact(N2)).await;
+    let asked = site
+        .ask(with_csr(N2, csr_with(N2, &new_key(), &other, &[role])))
+        .await;
+    assert_eq!(
+        (asked.state, asked.explanation.code.as_ref()),
+        (RequestState::Pending, "unsignable")
+    );
+    let secret = token.expose().split('.').nth(2).unwrap();
+    assert!(!format!("{asked:?}").contains(secret));
 }

@@ -7,7 +7,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use countersign_authority::{RequestRecord, RequestState};
+use countersign_authority::{RequestRecord, RequestState, is_token_reason};
 use countersign_kapi::model::{APPROVED, DENIED, FAILED};
 use countersign_kapi::{
     CertificateSigningRequest, Condition, ObjectMeta, RequestStatus, Spec, Status, Time, UserInfo,
@@ -21,7 +21,6 @@ use super::KubernetesDoor;
 use super::answer::Refusal;
 use super::faults::failure_text;
 use super::secrets::{may_be_kept, without_secrets};
-use crate::limits::is_about_token;
 
 /// What this door keeps beside a record.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -232,7 +231,7 @@ impl KubernetesDoor {
 
 /// What was wrong with a token is told to nobody who shows one: an explanation has it, for administrators.
 fn denial_text(record: &RequestRecord) -> String {
-    match is_about_token(&record.explanation.code) {
+    match is_token_reason(&record.explanation.code) {
         true => format!("certificate request not authorised (request {})", record.id),
         false => record.explanation.in_short(),
     }

@@ -6,7 +6,7 @@ use axum::response::Response;
 use countersign_authority::store::{Past, StoreFault};
 use countersign_authority::{
     ActFault, CarriedToken, Duplicate, OnWaiting, RequestRecord, RequestState, Submission,
-    SubmitFault, Submitted,
+    SubmitFault, Submitted, is_token_reason,
 };
 use countersign_pki::oid::{self, Oid};
 use countersign_pki::{Attribute, CheckedCsr, CsrLimits, pem, terminal_safe};
@@ -18,7 +18,7 @@ use tracing::{debug, info};
 use super::certname::{Certname, CertnameFault};
 use super::path::Route;
 use super::{Call, Caller, PuppetDoor, Rate, answer, faults};
-use crate::limits::{RequestLimits, Scope, TooMany, is_about_token, is_token_failure};
+use crate::limits::{RequestLimits, Scope, TooMany, is_token_failure};
 use crate::peer::Peer;
 
 impl PuppetDoor {
@@ -295,7 +295,7 @@ fn taken(name: &str, submitted: &Submitted) -> Response {
         (Some(fault), _) if submitted.automatic => {
             answer::bad_request(faults::unsignable(name, fault))
         }
-        (_, RequestState::Denied) if is_about_token(&submitted.code) => {
+        (_, RequestState::Denied) if is_token_reason(&submitted.code) => {
             faults::not_authorised(submitted.id)
         }
         (_, RequestState::Denied) => faults::denied(submitted.id),

@@ -37,6 +37,7 @@ pub(super) fn unsignable(certname: &str, fault: &ProfileFault) -> String {
         ProfileFault::UsageNotPermitted { .. }
         | ProfileFault::UsageMissing { .. }
         | ProfileFault::Organization { .. }
+        | ProfileFault::TokenInExtension { .. }
         | ProfileFault::Nameless => {
             format!("CSR '{certname}' cannot be signed: {fault}")
         }
