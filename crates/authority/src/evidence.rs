@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use countersign_policy::{Allowlist, AutosignFile, Execution, ListFile};
+use countersign_policy::{Allowlist, AutosignFile, Execution, ListFile, masked_tokens};
 use rustix::fs::{Access, access};
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, geteuid, getrlimit, kill_process_group, prlimit,
@@ -26,7 +26,6 @@ use tokio::task::JoinSet;
 use tracing::{debug, error, warn};
 
 use crate::model::Door;
-use crate::token::masked_tokens;
 
 /// How policy executables are run.
 #[derive(Clone, Debug)]
@@ -412,7 +411,8 @@ fn ending(status: ExitStatus) -> String {
     }
 }
 
-/// The first of what a stream says; the rest is read and forgotten.
+/// The first of what a stream says, as it may be repeated: a program that prints what it was given prints the token, too.
+/// The rest is read and forgotten.
 async fn collect(
     name: &'static str,
     stream: Option<impl AsyncRead + Unpin>,
@@ -425,7 +425,8 @@ async fn collect(
         let room = MAX_OUTPUT.saturating_sub(kept.len());
         kept.extend_from_slice(buffer.get(..count.min(room)).unwrap_or_default());
     }
-    (name, String::from_utf8_lossy(&kept).into_owned())
+    let said = String::from_utf8_lossy(&kept);
+    (name, masked_tokens(&said).into_owned())
 }
 
 /// A child and everything it started; killed when it goes out of scope.
@@ -558,5 +559,12 @@ mod tests {
         std::fs::create_dir_all(&gems).unwrap();
         let expected = vec![("GEM_PATH", gems.display().to_string())];
         assert_eq!(ruby_environment(root.path()), expected);
+    }
+
+    #[tokio::test]
+    async fn what_an_executable_says_is_repeated_without_secrets() {
+        let said = b"challengePassword: ott1.aaaqeayeaudaocaj.eaqseizeeutcokbjfivsyljof4\n";
+        let (_, text) = collect("stdout", Some(&said[..])).await;
+        assert_eq!(text, "challengePassword: ott1.aaaqeayeaudaocaj.\u{2026}\n");
     }
 }

@@ -130,6 +130,7 @@ impl Live {
             .set_executables(serve::executables(&settings, self.files_before));
         self.puppet.set_renewals(serve::renewals(&settings));
         self.access.set(settings.access());
+        self.access.set_elsewhere(settings.access_elsewhere());
         self.limits.set_rates(serve::request_rates(&settings));
         if let Some((trusted, _)) = &self.smart_proxy {
             trusted.set(&settings.config.foreman.trusted_hosts);

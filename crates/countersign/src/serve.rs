@@ -141,6 +141,7 @@ impl Service {
         let puppet_identity = first_start::puppet_credentials(&authority, &settings).await?;
         let limits = RequestLimits::new(request_rates(&settings));
         let access = Access::new(settings.access());
+        access.set_elsewhere(settings.access_elsewhere());
         let place = Place {
             authority: &authority,
             access: &access,

@@ -10,6 +10,7 @@ use countersign_authority::{IssuerId, Serials};
 use countersign_keys::KeySpec;
 use countersign_pki::AltName;
 use countersign_server::access::Entry;
+use countersign_server::foreman::TrustedHosts;
 
 use crate::cli::ServeArgs;
 use crate::config::{
@@ -118,6 +119,12 @@ impl Settings {
     pub(crate) fn access(&self) -> Vec<Entry> {
         let sections = self.config.access.iter();
         sections.map(|section| section.entry.clone()).collect()
+    }
+
+    /// Which roles certnames have at the Foreman listener, whether it listens or not: a certificate lives longer than
+    /// such a setting.
+    pub(crate) fn access_elsewhere(&self) -> Vec<Entry> {
+        TrustedHosts::roles(signers::smart_proxy_clients(&self.config))
     }
 }
 

@@ -137,13 +137,8 @@ pub(crate) fn policy(config: &Config, names: &ServerNames) -> Result<Policy> {
         .map(str::to_owned);
     let addresses = names.addresses.iter().map(ToString::to_string);
     let holders = config.access.iter().filter_map(role_holder);
-    // Who may call as a smart proxy's client mints and signs; another authority's clients have no names here.
-    let foreman = &config.foreman;
-    let trusted = foreman
-        .trusted_hosts
-        .iter()
-        .filter(|_| foreman.ca.is_none());
-    let trusted = trusted.map(|name| name.to_lowercase());
+    let trusted = smart_proxy_clients(config);
+    let trusted = trusted.iter().map(|name| name.to_ascii_lowercase());
     let reserved_names: BTreeSet<String> =
         own.chain(addresses).chain(holders).chain(trusted).collect();
     Ok(Policy {
@@ -158,6 +153,14 @@ pub(crate) fn policy(config: &Config, names: &ServerNames) -> Result<Policy> {
             .chain([MASTERS.to_owned()])
             .collect(),
     })
+}
+
+/// The certnames that mint and sign as clients of the smart proxy; another authority's clients have no names here.
+pub(crate) fn smart_proxy_clients(config: &Config) -> &[String] {
+    match &config.foreman.ca {
+        None => &config.foreman.trusted_hosts,
+        Some(_) => &[],
+    }
 }
 
 /// The certnames that an entry of `access` lets act: whoever had a rule sign one would have the role.

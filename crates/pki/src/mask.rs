@@ -15,9 +15,12 @@ use crate::value;
 
 /// A copy of the request in which the secret of every token is overwritten; nothing if there is none to overwrite.
 ///
-/// A token is a text that begins with `ott1.`, in any case, anywhere in a value of the subject, of an attribute or in a requested
-/// extension (each alternative name counts for itself), in octets or in wider characters. Of `ott1.<id>.` so much is
-/// kept, of other texts `ott1.` only; the rest of the value becomes `x` in its own encoding.
+/// A token is a text that begins with `ott1.`, in any case, anywhere in a value of an attribute or in a requested
+/// extension, in octets or in wider characters, with or without percent-encoding. Of `ott1.<id>.` so much is kept, of other
+/// texts `ott1.` only; the rest of the value becomes `x` in its own encoding.
+///
+/// Values of the subject and alternative names count each for itself, and only with an identifier or a good part of a
+/// secret behind `ott1.`: they stand in certificates later, and a host may be called `ott1.example.com`.
 #[must_use]
 pub fn masked(csr: &CheckedCsr) -> Option<Vec<u8>> {
     let mut copy = csr.der().to_vec();
@@ -39,24 +42,38 @@ struct Element {
     content: Range<usize>,
 }
 
+/// One element in which a token may be.
+struct Value {
+    element: Element,
+    nature: Nature,
+}
+
+/// What a value is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Nature {
+    /// It stands in certificates and is compared.
+    Name,
+    Other,
+}
+
 /// Content without further structure, and what a masked character looks like in it.
 struct Piece {
     content: Range<usize>,
     x: &'static [u8],
 }
 
-/// Every value of the subject, and every attribute value, with the values of requested extensions instead of the request for them.
-fn values(der: &[u8]) -> Option<Vec<Element>> {
+/// Every value of the subject and every attribute value, with the values of requested extensions instead of the request for
+/// them.
+fn values(der: &[u8]) -> Option<Vec<Value>> {
     let request = elements(der, 0..der.len())?.into_iter().next()?;
     let info = elements(der, request.content)?.into_iter().next()?;
     let fields = elements(der, info.content)?;
     let mut found = Vec::new();
-    if let Some(subject) = fields.get(1) {
-        for names in elements(der, subject.content.clone())? {
-            for name in elements(der, names.content)? {
-                let values = elements(der, name.content)?.into_iter().skip(1);
-                found.extend(values.filter(|value| is_token_in_a_name(der, value)));
-            }
+    // RFC 2986 4.1: version, subject, key, attributes.
+    for rdn in elements(der, fields.get(1)?.content.clone())? {
+        for attribute in elements(der, rdn.content)? {
+            let value = elements(der, attribute.content)?.pop()?;
+            found.push(value.is(Nature::Name));
         }
     }
     let mut fields = fields.into_iter();
@@ -76,47 +93,56 @@ fn values(der: &[u8]) -> Option<Vec<Element>> {
                 }
             }
         } else {
-            found.extend(values);
+            found.extend(values.into_iter().map(|value| value.is(Nature::Other)));
         }
     }
     Some(found)
 }
 
 /// The value of one extension; of alternative names every one, because the reader looks into that list.
-fn extension_values(der: &[u8], extension: Element, found: &mut Vec<Element>) -> Option<()> {
+fn extension_values(der: &[u8], extension: Element, found: &mut Vec<Value>) -> Option<()> {
     let fields = elements(der, extension.content)?;
     let (kind, value) = (fields.first()?, fields.last()?);
     if is(der, kind, &oid::SUBJECT_ALT_NAME) {
         for names in elements(der, value.content.clone())? {
             let names = elements(der, names.content)?.into_iter();
-            found.extend(names.filter(|name| is_token_in_a_name(der, name)));
+            found.extend(names.map(|name| name.is(Nature::Name)));
         }
     } else {
-        found.push(value.clone());
+        found.push(value.clone().is(Nature::Other));
     }
     Some(())
 }
 
+impl Element {
+    fn is(self, nature: Nature) -> Value {
+        Value {
+            element: self,
+            nature,
+        }
+    }
+}
+
 /// Masks one value; whether that changed anything.
-fn overwrite(der: &mut [u8], value: &Element) -> bool {
+fn overwrite(der: &mut [u8], value: &Value) -> bool {
     let mut pieces = Vec::new();
-    split(der, value, MAX_DEPTH, &mut pieces);
+    split(der, &value.element, MAX_DEPTH, &mut pieces);
     // A text that merely looks like DER would be hidden between the pieces; it is found in the whole.
-    let whole = [Piece::of(value)];
-    overwrite_pieces(der, &pieces)
-        .or_else(|| overwrite_pieces(der, &whole))
+    let whole = [Piece::of(&value.element)];
+    overwrite_pieces(der, &pieces, value.nature)
+        .or_else(|| overwrite_pieces(der, &whole, value.nature))
         .unwrap_or(false)
 }
 
 /// Masks from the end of a token's public part to the end of the last piece; whether that changed anything, or nothing if
 /// there is no token. A text may be cut into several pieces, as in a constructed string.
-fn overwrite_pieces(der: &mut [u8], pieces: &[Piece]) -> Option<bool> {
+fn overwrite_pieces(der: &mut [u8], pieces: &[Piece], nature: Nature) -> Option<bool> {
     let contents = || pieces.iter().filter_map(|p| der.get(p.content.clone()));
     let len = contents().map(<[u8]>::len).sum();
     let mut joined = Zeroizing::new(Vec::with_capacity(len));
     contents().for_each(|content| joined.extend_from_slice(content));
 
-    let mut kept = public_part(&joined)?;
+    let mut kept = public_part(&joined, nature)?;
     let mut changed = false;
     for piece in pieces {
         let Some(content) = der.get_mut(piece.content.clone()) else {
@@ -134,11 +160,11 @@ fn overwrite_pieces(der: &mut [u8], pieces: &[Piece]) -> Option<bool> {
 }
 
 /// Where the secret of the first token begins.
-fn public_part(text: &[u8]) -> Option<usize> {
+fn public_part(text: &[u8], nature: Nature) -> Option<usize> {
     (0..text.len()).find_map(|at| {
         STRIDES
             .into_iter()
-            .find_map(|stride| Spaced { text, at, stride }.public_part())
+            .find_map(|stride| Spaced { text, at, stride }.public_part(nature))
     })
 }
 
@@ -152,24 +178,59 @@ struct Spaced<'a> {
 
 impl Spaced<'_> {
     /// The place behind `ott1.<id>.`, or behind `ott1.` if no identifier follows, or nothing.
-    fn public_part(self) -> Option<usize> {
-        let begins = PREFIX.iter().enumerate().all(|(i, wanted)| {
-            self.character(i)
-                .is_some_and(|c| c.eq_ignore_ascii_case(wanted))
-        });
-        if !begins {
+    fn public_part(self, nature: Nature) -> Option<usize> {
+        let mut behind = 0_usize;
+        for wanted in PREFIX {
+            let (found, next) = self.decoded(behind)?;
+            if !found.eq_ignore_ascii_case(wanted) {
+                return None;
+            }
+            behind = next;
+        }
+        let dot = behind.saturating_add(ID_LEN);
+        let has_id = self.character(dot) == Some(b'.')
+            && (behind..dot).all(|i| self.character(i).is_some_and(is_base32));
+        if nature == Nature::Name && !has_id && self.longest_run(behind) < ID_LEN {
             return None;
         }
-        let dot = PREFIX.len().saturating_add(ID_LEN);
-        let is_base32 = |c: u8| c.is_ascii_alphabetic() || matches!(c, b'2'..=b'7');
-        let has_id = self.character(dot) == Some(b'.')
-            && (PREFIX.len()..dot).all(|i| self.character(i).is_some_and(is_base32));
         let last = if has_id {
             dot
         } else {
-            PREFIX.len().saturating_sub(1)
+            behind.saturating_sub(1)
         };
         self.place(last).map(|place| place.saturating_add(1))
+    }
+
+    /// How many characters of a secret follow each other at most, as far as a token would reach.
+    fn longest_run(self, from: usize) -> usize {
+        let (mut longest, mut run, mut index) = (0_usize, 0_usize, from);
+        for _ in 0..BEHIND_PREFIX {
+            let Some((character, next)) = self.decoded(index) else {
+                break;
+            };
+            run = match is_base32(character) {
+                true => run.saturating_add(1),
+                false => 0,
+            };
+            longest = longest.max(run);
+            index = next;
+        }
+        longest
+    }
+
+    /// A character that may be percent-encoded (RFC 3986 2.1), and where the next one is.
+    fn decoded(self, index: usize) -> Option<(u8, usize)> {
+        let first = self.character(index)?;
+        let digit = |ahead| {
+            let digit = self.character(index.checked_add(ahead)?)?;
+            char::from(digit).to_digit(16)
+        };
+        let code = digit(1).zip(digit(2)).filter(|_| first == b'%');
+        let code = code.map(|(high, low)| high.saturating_mul(16).saturating_add(low));
+        match code.and_then(|code| u8::try_from(code).ok()) {
+            Some(code) => Some((code, index.checked_add(3)?)),
+            None => Some((first, index.checked_add(1)?)),
+        }
     }
 
     fn character(self, index: usize) -> Option<u8> {
@@ -237,24 +298,8 @@ fn elements(der: &[u8], within: Range<usize>) -> Option<Vec<Element>> {
     Some(found)
 }
 
-/// In names more is asked of a token than how it begins: there are hosts that are called `ott1`.
-fn is_token_in_a_name(der: &[u8], value: &Element) -> bool {
-    let content = der.get(value.content.clone()).unwrap_or_default();
-    let text: Zeroizing<Vec<u8>> = Zeroizing::new(
-        content
-            .iter()
-            .filter(|octet| **octet != 0)
-            .map(u8::to_ascii_lowercase)
-            .collect(),
-    );
-    let is_base32 = |octet: &u8| matches!(octet, b'a'..=b'z' | b'2'..=b'7');
-    text.windows(SHORTEST_TOKEN).any(|token| {
-        let rest = token.strip_prefix(PREFIX).unwrap_or_default();
-        rest.split_at_checked(ID_LEN).is_some_and(|(id, secret)| {
-            let secret = secret.strip_prefix(b".").unwrap_or_default();
-            !secret.is_empty() && id.iter().chain(secret).all(is_base32)
-        })
-    })
+fn is_base32(c: u8) -> bool {
+    c.is_ascii_alphabetic() || matches!(c, b'2'..=b'7')
 }
 
 fn is(der: &[u8], kind: &Element, oid: &Oid) -> bool {
@@ -263,8 +308,8 @@ fn is(der: &[u8], kind: &Element, oid: &Oid) -> bool {
 
 const PREFIX: &[u8] = b"ott1.";
 const ID_LEN: usize = 16;
-/// Prefix, identifier, a full stop, and 128 bits of a secret.
-const SHORTEST_TOKEN: usize = 48;
+/// Identifier, secret and check of a token with their dots.
+const BEHIND_PREFIX: usize = 77;
 const STRIDES: [usize; 3] = [1, 2, 4];
 const CONSTRUCTED: u8 = 0x20;
 
@@ -295,7 +340,24 @@ mod tests {
     #[case::other_version(b"ott2.aaaqeayeaudaocaj.secret", None)]
     #[case::no_dot(b"ott1", None)]
     #[case::empty(b"", None)]
+    #[case::encoded(b"%6Ftt1%2esecret", Some(9))]
+    #[case::encoded_in_wide_characters(b"\0o\0t\0t\x001\0%\x002\0E\0s", Some(14))]
+    #[case::not_encoded(b"ott1%2gsecret", None)]
     fn the_public_part_ends_before_the_secret(#[case] text: &[u8], #[case] end: Option<usize>) {
-        assert_eq!(public_part(text), end);
+        assert_eq!(public_part(text, Nature::Other), end);
+    }
+
+    #[rstest]
+    #[case::token(b"ott1.aaaqeayeaudaocaj.secret", Some(22))]
+    #[case::id_too_short(b"ott1.aaaqeayeaudaoca.eaqseizeeutcokbjfiv", Some(5))]
+    #[case::id_mistyped(b"ott1.aaaqeaye1udaocaj.eaqseizeeutcokbjfiv", Some(5))]
+    #[case::secret_encoded(b"ott1.%65aqs%65izeeutcokbjfiv", Some(5))]
+    #[case::behind_a_host(b"ott1.example.com ott1.aaaqeayeaudaocaj.s", Some(5))]
+    #[case::host(b"ott1.example.com", None)]
+    #[case::host_with_a_long_label(b"ott1.infrastructure.example.com", None)]
+    #[case::host_with_a_number(b"ott1.0f8fad5bd9cb469fa16570867728950e.example.com", None)]
+    #[case::far_behind(b"ott1.e.e.e.e.e.e.e.e.e.e.e.e.e.e.e.e.e.e.e.e.e.e.e.e.e.e.e.e.e.e.e.e.e.e.e.e.e.e.e.aaaqeayeaudaocaj", None)]
+    fn a_name_needs_more_than_the_beginning(#[case] text: &[u8], #[case] end: Option<usize>) {
+        assert_eq!(public_part(text, Nature::Name), end);
     }
 }

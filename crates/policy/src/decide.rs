@@ -9,7 +9,7 @@ use crate::evidence::{Evidence, PersonDecision, PersonVerdict, Query};
 use crate::expression::{Expression, Facts};
 use crate::facts::LedgerFacts;
 use crate::kinds::{Checked, Ending, Looking, short};
-use crate::masking::masked;
+use crate::masking::masked_tokens;
 use crate::request::Request;
 use crate::rules::{OnUnavailable, Otherwise, Policy, Rule, RuleEffect};
 use crate::token::OnMissing;
@@ -295,8 +295,8 @@ fn answered(rule: &Rule, answer: Answer, done: Vec<Checked>) -> Asked {
     let (mut reason, mut saw, mut uses, mut failed) =
         (String::new(), String::new(), Vec::new(), Vec::new());
     for checked in done {
-        join(&mut reason, &masked(&checked.reason));
-        join(&mut saw, &masked(&checked.saw));
+        join(&mut reason, &masked_tokens(&checked.reason));
+        join(&mut saw, &masked_tokens(&checked.saw));
         uses.extend(checked.uses);
         failed.extend(checked.failed);
     }

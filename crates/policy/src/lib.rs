@@ -41,6 +41,7 @@ pub use facts::{
     ListFile, Machine, MachineAddress, WebhookAnswer,
 };
 pub use fields::PolicyFault;
+pub use masking::{looks_like_a_token, masked_tokens, mentions_token};
 pub use nearest::nearest;
 pub use request::{Identity, Request, Requester, SignerName, SignerNameFault, Wishes};
 pub use rules::{
@@ -50,7 +51,7 @@ pub use rules::{
 pub use span::{Span, SpanFault};
 pub use token::{
     Network, OnMissing, OnToken, Token, TokenBinding, TokenFacts, TokenHandling, TokenTerms,
-    TokenUse, TokenUseState, differs, is_misuse, suits, token_name,
+    TokenUse, TokenUseState, carries_token, differs, is_misuse, suits, token_name,
 };
 pub use verdict::{
     Answer, Approval, Deciding, Effect, Explanation, Finding, Step, TokenUsed, Use, Verdict,

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use compare::compare;
-pub use compare::{differs, is_misuse, suits, token_name};
+pub use compare::{carries_token, differs, is_misuse, suits, token_name};
 pub use network::Network;
 
 use crate::facts::LedgerCertificate;

@@ -125,6 +125,8 @@ pub struct Entry {
 #[derive(Clone, Debug, Default)]
 pub struct Access {
     entries: Arc<ArcSwap<Vec<Entry>>>,
+    /// Never asked for what a caller may do, only for what a certificate would be worth.
+    elsewhere: Arc<ArcSwap<Vec<Entry>>>,
 }
 
 impl Access {
@@ -141,21 +143,29 @@ impl Access {
         self.entries.store(Arc::new(entries));
     }
 
+    /// The roles that certnames have from now on where another list than this counts, as at the Foreman listener. They
+    /// are none here, and still nobody approves such a name who may do less.
+    pub fn set_elsewhere(&self, entries: Vec<Entry>) {
+        self.elsewhere.store(Arc::new(entries));
+    }
+
     /// What the holder of a certname's certificate may do.
     pub(crate) fn of_certname(&self, certname: &str) -> Grant {
-        self.of(|holder| match holder {
-            Holder::Certname(name) => name == certname,
-            Holder::Below(suffix) => suffix.covers(certname),
-            Holder::Group(_) => false,
-        })
+        summed(&self.entries.load(), |holder| is_of(holder, certname))
     }
 
     /// What the members of these groups may do.
     pub(crate) fn of_groups(&self, groups: &[&str]) -> Grant {
-        self.of(|holder| match holder {
+        summed(&self.entries.load(), |holder| match holder {
             Holder::Group(group) => groups.contains(&group.as_str()),
             Holder::Certname(_) | Holder::Below(_) => false,
         })
+    }
+
+    /// What the holder of a certname's certificate may do somewhere else, where case does not count.
+    fn of_certname_elsewhere(&self, certname: &str) -> Grant {
+        let certname = certname.to_ascii_lowercase();
+        summed(&self.elsewhere.load(), |holder| is_of(holder, &certname))
     }
 
     /// Whether somebody with this grant may have a certificate signed from this request. Its common name was judged
@@ -171,7 +181,8 @@ impl Access {
         let certnames = subject.common_names().chain([name]);
         let groups: Vec<&str> = subject.organizations().collect();
         let groups = self.of_groups(&groups);
-        let gains = certnames.map(|name| self.of_certname(name));
+        let gains =
+            certnames.flat_map(|name| [self.of_certname(name), self.of_certname_elsewhere(name)]);
         if !gains.chain([groups]).all(|gain| grant.includes(&gain)) {
             return Err(Needed::of(Role::Admin, name));
         }
@@ -189,15 +200,22 @@ impl Access {
         }
         Ok(())
     }
+}
 
-    fn of(&self, is_holder: impl Fn(&Holder) -> bool) -> Grant {
-        let mut grant = Grant::NOTHING;
-        for entry in self.entries.load().iter() {
-            if is_holder(&entry.holder) {
-                grant.add(entry.role, &entry.suffixes);
-            }
-        }
-        grant
+/// All that these entries give to one holder.
+fn summed(entries: &[Entry], is_holder: impl Fn(&Holder) -> bool) -> Grant {
+    let mut grant = Grant::NOTHING;
+    for entry in entries.iter().filter(|entry| is_holder(&entry.holder)) {
+        grant.add(entry.role, &entry.suffixes);
+    }
+    grant
+}
+
+fn is_of(holder: &Holder, certname: &str) -> bool {
+    match holder {
+        Holder::Certname(name) => name == certname,
+        Holder::Below(suffix) => suffix.covers(certname),
+        Holder::Group(_) => false,
     }
 }
 

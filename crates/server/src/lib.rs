@@ -19,6 +19,7 @@ mod listener;
 mod monitor;
 mod peer;
 mod readiness;
+mod redaction;
 mod seats;
 mod stall;
 mod tls;

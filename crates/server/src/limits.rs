@@ -120,8 +120,9 @@ impl RequestLimits {
         }
     }
 
-    /// Whether a token from `source` may be looked up. It counts only when it turns out to be wrong
-    /// ([`RequestLimits::token_failed`]): the same host may ask for the same outcome as often as it likes.
+    /// Whether a token from `source` is judged like any other. It counts only when it turns out to be wrong
+    /// ([`RequestLimits::token_failed`]): the same host may ask for the same outcome as often as it likes. Once this is
+    /// refused, only the right secret helps: the public part is no secret, and behind one address there are many hosts.
     pub(crate) fn admit_token(
         &self,
         source: IpAddr,
@@ -149,10 +150,14 @@ impl RequestLimits {
     }
 }
 
+/// Whether a decision by this reason was about a token: whoever asked is not told more than that it was not authorised.
+pub(crate) fn is_about_token(code: &str) -> bool {
+    code.starts_with("token_") || code == "existing_certificate"
+}
+
 /// Whether a decision by this reason says that a token was wrong. Who has none tries nothing.
 pub(crate) fn is_token_failure(code: &str) -> bool {
-    let is_about_token = code.starts_with("token_") || code == "existing_certificate";
-    is_about_token && code != TOKEN_MISSING
+    is_about_token(code) && code != TOKEN_MISSING
 }
 
 /// The reason of those who have no token.

@@ -1,10 +1,11 @@
 //! What a decider is asked, on the wire.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use aws_lc_rs::hmac;
-use countersign_authority::{Question, masked_tokens};
+use countersign_authority::{Question, looks_like_a_token, masked_tokens};
 use countersign_pki::{CheckedCsr, Oid, UnixTime, oid};
 use countersign_policy::{Webhook, WebhookMode};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -73,7 +74,7 @@ struct Body<'a> {
     version: u32,
     request_id: &'a str,
     attempt: u32,
-    certname: &'a str,
+    certname: Cow<'a, str>,
     source: Option<IpAddr>,
     csr: Csr,
     token: Token<'a>,
@@ -118,7 +119,7 @@ impl<'a> Body<'a> {
             version: 1,
             request_id: question.request_id,
             attempt,
-            certname: question.certname,
+            certname: certname(question.certname),
             source: question.source,
             csr: Csr::new(question.csr, include_csr),
             token: Token {
@@ -153,7 +154,11 @@ impl Csr {
                 alg: key.family(),
                 bits: key.bits(),
             },
-            sans: csr.alt_names().iter().map(ToString::to_string).collect(),
+            sans: csr
+                .alt_names()
+                .iter()
+                .map(|name| masked_tokens(&name.to_string()).into_owned())
+                .collect(),
             extensions: extensions
                 .map(|extension| {
                     let text = extension.text_value();
@@ -164,6 +169,14 @@ impl Csr {
             attributes: attributes.map(|a| a.oid.to_string()).collect(),
             pem: include_csr.then(|| csr.to_pem()),
         }
+    }
+}
+
+/// The name that is decided about, letter for letter, unless it is a secret in the wrong place.
+fn certname(name: &str) -> Cow<'_, str> {
+    match looks_like_a_token(name) {
+        true => masked_tokens(name),
+        false => Cow::Borrowed(name),
     }
 }
 

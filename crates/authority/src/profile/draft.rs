@@ -4,13 +4,12 @@ use countersign_pki::{
     AltName, Certificate, CertificateTemplate, CheckedCsr, EncodeFault, Extension, KeyType,
     KeyUsage, Oid, Serial, SubjectBuilder, UnixTime, ext, oid, seal,
 };
-use countersign_policy::{Approval, SignerName, Wishes};
+use countersign_policy::{Approval, SignerName, Wishes, carries_token};
 
 use super::{AltNameRule, ExtensionRule, Lifetime, Profile, SubjectRule, Usage, UsageRule};
 use crate::issuance::Draft;
 use crate::issuer::Issuer;
 use crate::model::{Intent, Owner, RequestId};
-use crate::token::looks_like_a_token;
 
 /// From when until when a certificate holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,7 +229,7 @@ impl Profile {
             {
                 // `examine` refused values that are not text and arcs that are not permitted.
                 if let Some(text) = requested.text_value()
-                    && !self.withholds(&requested.oid, &text)
+                    && !self.withholds(requested)
                 {
                     extensions.push(ext::utf8_extension(
                         requested.oid,
@@ -245,8 +244,8 @@ impl Profile {
     }
 
     /// Whether a requested extension stays out because it carries a secret: anybody can fetch a certificate.
-    fn withholds(&self, id: &Oid, text: &str) -> bool {
-        self.withheld.contains(id) || (*id == oid::PP_PRESHARED_KEY && looks_like_a_token(text))
+    fn withholds(&self, requested: &Extension) -> bool {
+        self.withheld.contains(&requested.oid) || carries_token(requested)
     }
 
     fn issued_usages(&self, csr: &CheckedCsr, wishes: &Wishes) -> (Option<KeyUsage>, Vec<Oid>) {

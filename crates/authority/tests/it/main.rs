@@ -35,6 +35,7 @@ mod token_kill_points;
 mod token_kills;
 mod token_model;
 mod token_orders;
+mod token_state;
 mod token_walk;
 mod tokens;
 mod tokens_guarded;

@@ -22,11 +22,10 @@ use tempfile::TempDir;
 
 use crate::site::{new_key, rules_of};
 use crate::token_walk::Random;
-use crate::tokens::{TOKEN_RULE, bringing, settings};
+use crate::tokens::{N1, TOKEN_RULE, bringing, settings};
 use crate::tripwire::{Step, TripKeys, TripStore, Wire};
 use crate::world::{self, TestClock, act, agent_signer, issuer_id};
 
-const N1: &str = "n1.example.com";
 const TRIES: usize = 64;
 
 /// Others are at work on the same store, and each lets them come first before it commits or signs, now more, now less.

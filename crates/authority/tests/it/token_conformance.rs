@@ -23,7 +23,8 @@ use tokio::task::JoinHandle;
 
 use crate::kill_points::copy;
 use crate::site::{new_key, rules_of};
-use crate::token_model::{Action, Answer, IntentIs, Kind, Setting, State};
+use crate::token_model::{Action, Answer, Kind, Setting};
+use crate::token_state::{IntentIs, State};
 use crate::token_walk::Random;
 use crate::tokens::{TOKEN_RULE, bringing, settings};
 use crate::tripwire::{Step, TripKeys, TripStore, Wire};

@@ -19,12 +19,10 @@ use tempfile::TempDir;
 
 use crate::kill_points::{FOLDER, PART, STEP, acknowledge, copy, run};
 use crate::site::{kept, new_key, rules_of};
-use crate::tokens::{TOKEN_RULE, bringing, enable, token_site};
+use crate::tokens::{N1, N2, TOKEN_RULE, bringing, enable, token_site};
 use crate::tripwire::{Fuse, Step, TripKeys, TripStore, Wire};
 use crate::world::{self, TestClock, World, act, issuer_id};
 
-const N1: &str = "n1.example.com";
-const N2: &str = "n2.example.com";
 const THIS_TEST: &str = "token_kill_points::a_one_time_token_authorises_once_at_any_kill_point";
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,7 +10,7 @@
 //! | [`Doing::Void`] | `Core::void` | `IntentOpen` of anybody; a conflict is no fault |
 //! | [`Doing::Redo`] | `Core::redo` | `IntentOpen` of the old intent; `RequestAt` says nothing more here |
 //! | [`Doing::Release`] | `Core::releasing` | `TokenReserved` and `IntentOpen` |
-//! | [`Doing::Revoke`] | `Core::revoke_token` | `TokenAt` |
+//! | [`Doing::Revoke`] | `Core::revoke_token` | `TokenAt`, `IntentOpen` |
 //! | [`Doing::Mint`] | `Core::mint` with `end_tokens_of` | `ActiveTokens` |
 //!
 //! What is looked at before a commit is in [`Setting::look`], from `Core::recall` and the policy's comparison of token and
@@ -19,6 +19,10 @@
 #![expect(clippy::indexing_slicing, reason = "what the model numbers is there")]
 
 use countersign_authority::TokenStatus;
+
+use crate::token_state::{
+    Doing, Intent, IntentIs, Replica, Request, RequestIs, State, Then, Token, is_over,
+};
 
 /// Whom the tokens are for, and what may happen how often.
 #[derive(Clone, Debug)]
@@ -55,131 +59,6 @@ pub(crate) enum Flaw {
     ReleaseKeepsIntent,
     /// A certificate is recorded though its intent was voided.
     RecordUnchecked,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct State {
-    /// 0; 1 when leases given before have ended; 2 when tokens and retry windows from before have ended, too.
-    pub(crate) clock: u8,
-    pub(crate) tokens: Vec<Token>,
-    pub(crate) uses: Vec<Use>,
-    pub(crate) requests: Vec<Request>,
-    /// By serial.
-    pub(crate) intents: Vec<Intent>,
-    /// Whether somebody was shown what is not on record, or is not theirs.
-    pub(crate) has_shown_wrongly: bool,
-    pub(crate) replicas: Vec<Replica>,
-    pub(crate) crashes: u8,
-    pub(crate) releases: u8,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Token {
-    pub(crate) is_ended: bool,
-    pub(crate) uses: u8,
-    minted_at: u8,
-    version: u8,
-    /// How many requests it had approved when it ended.
-    pub(crate) approved_at_end: usize,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Use {
-    pub(crate) token: usize,
-    pub(crate) key: usize,
-    /// None: reserved.
-    pub(crate) serial: Option<usize>,
-    at: u8,
-    request: usize,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Request {
-    pub(crate) token: usize,
-    pub(crate) key: usize,
-    pub(crate) state: RequestIs,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum RequestIs {
-    Approved,
-    Issued,
-    Released,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Intent {
-    request: usize,
-    owner: usize,
-    drafted_at: u8,
-    pub(crate) state: IntentIs,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum IntentIs {
-    Open,
-    Voided,
-    Recorded,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Replica {
-    pub(crate) is_alive: bool,
-    owner: usize,
-    pub(crate) doing: Doing,
-}
-
-/// What a replica is about to do: what it has seen may no longer be true.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Doing {
-    Nothing,
-    Consume {
-        token: usize,
-        key: usize,
-        at: u8,
-    },
-    Deny(&'static str),
-    Retell {
-        key: usize,
-        serial: usize,
-    },
-    Sign {
-        serial: usize,
-        then: Then,
-    },
-    Record {
-        serial: usize,
-        then: Then,
-    },
-    Void {
-        serial: usize,
-        then: Then,
-    },
-    Redo {
-        serial: usize,
-        at: u8,
-        rest: Vec<usize>,
-    },
-    Release {
-        token: usize,
-        key: usize,
-        serial: usize,
-    },
-    Revoke {
-        token: usize,
-        version: u8,
-    },
-    Mint {
-        sees: Vec<usize>,
-        at: u8,
-    },
-}
-
-/// What comes after the certificate.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Then {
-    Answer { key: usize },
-    Recover { rest: Vec<usize> },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -510,7 +389,8 @@ impl Setting {
                 let reserved = state
                     .used(token, key)
                     .is_some_and(|used| used.serial.is_none());
-                if !reserved || state.intents[serial].state != IntentIs::Open {
+                let is_open = |serial: usize| state.intents[serial].state == IntentIs::Open;
+                if !reserved || !serial.is_none_or(is_open) {
                     return look_for_release(state, replica, token);
                 }
                 state.release(
@@ -521,11 +401,18 @@ impl Setting {
                 );
                 Some(Answer::Done)
             }
-            Doing::Revoke { token, version } => {
-                if state.tokens[token].version != version {
+            Doing::Revoke {
+                token,
+                version,
+                begun,
+            } => {
+                if state.tokens[token].version != version || state.begun(token) != begun {
                     return look_for_revocation(state, replica, token);
                 }
                 state.end(token);
+                for serial in begun {
+                    state.fail(serial);
+                }
                 Some(Answer::Done)
             }
             Doing::Mint { sees, at } => {
@@ -590,179 +477,25 @@ impl Setting {
         while later.replicas[replica].doing != Doing::Nothing {
             later = self.step(&later, Action::Go { replica }).0;
         }
-        state.uses.iter().all(|used| {
-            let (token, key) = (used.token, used.key);
-            let serial = later.used(token, key).and_then(|used| used.serial);
-            let mut asks = later.clone();
-            let mut answer = self.look(&mut asks, replica, token, key);
-            if answer.is_none() {
-                answer = self.go(&mut asks, replica);
-            }
-            let is_told = answer == serial.map(Answer::Issued);
-            serial.is_some() && (is_told || later.tokens[token].is_ended)
-        })
-    }
-}
-
-impl Token {
-    fn minted(minted_at: u8) -> Self {
-        Self {
-            is_ended: false,
-            uses: 0,
-            minted_at,
-            version: 0,
-            approved_at_end: 0,
-        }
-    }
-}
-
-impl State {
-    fn used(&self, token: usize, key: usize) -> Option<&Use> {
-        let mut uses = self.uses.iter();
-        uses.find(|used| used.token == token && used.key == key)
-    }
-
-    /// The ledger: serials and what they were issued for.
-    pub(crate) fn certificates(&self) -> Vec<(usize, &Request)> {
-        let all = self.intents.iter().enumerate();
-        all.filter(|(_, intent)| intent.state == IntentIs::Recorded)
-            .filter_map(|(serial, intent)| Some((serial, self.requests.get(intent.request)?)))
-            .collect()
-    }
-
-    pub(crate) fn certificates_of(&self, key: usize) -> usize {
-        let all = self.certificates().into_iter();
-        all.filter(|(_, request)| request.key == key).count()
-    }
-
-    /// How many requests a token has approved; those that were given back do not count, or do.
-    pub(crate) fn approved_by(&self, token: usize, with_released: bool) -> usize {
-        let by = self
-            .requests
-            .iter()
-            .filter(|request| request.token == token);
-        by.filter(|request| with_released || request.state != RequestIs::Released)
-            .count()
-    }
-
-    fn kill(&mut self, replica: usize) {
-        self.replicas[replica].is_alive = false;
-        self.replicas[replica].doing = Doing::Nothing;
-    }
-
-    fn consume(&mut self, token: usize, key: usize, at: u8, owner: usize) -> usize {
-        let request = self.requests.len();
-        self.requests.push(Request {
-            token,
-            key,
-            state: RequestIs::Approved,
-        });
-        self.uses.push(Use {
-            token,
-            key,
-            serial: None,
-            at,
-            request,
-        });
-        self.tokens[token].uses += 1;
-        self.tokens[token].version += 1;
-        self.intend(request, owner, at)
-    }
-
-    fn intend(&mut self, request: usize, owner: usize, drafted_at: u8) -> usize {
-        self.intents.push(Intent {
-            request,
-            owner,
-            drafted_at,
-            state: IntentIs::Open,
-        });
-        self.intents.len() - 1
-    }
-
-    fn record(&mut self, serial: usize) {
-        let request = self.intents[serial].request;
-        self.intents[serial].state = IntentIs::Recorded;
-        self.requests[request].state = match self.requests[request].state {
-            RequestIs::Released => RequestIs::Released,
-            RequestIs::Approved | RequestIs::Issued => RequestIs::Issued,
+        // What a revocation has ended is over.
+        let is_ended = |used: &crate::token_state::Use| {
+            state.requests[used.request].state == RequestIs::Released
         };
-        let mut uses = self.uses.iter_mut();
-        if let Some(used) = uses.find(|used| used.request == request) {
-            used.serial = Some(serial);
-            self.tokens[used.token].version += 1;
-        }
-    }
-
-    fn void(&mut self, serial: usize) {
-        if self.intents[serial].state == IntentIs::Open {
-            self.intents[serial].state = IntentIs::Voided;
-        }
-    }
-
-    fn release(&mut self, token: usize, key: usize, keeps_intent: bool, serial: usize) {
-        self.releases += 1;
-        self.uses
-            .retain(|used| (used.token, used.key) != (token, key));
-        self.tokens[token].uses -= 1;
-        self.tokens[token].version += 1;
-        let request = self.intents[serial].request;
-        self.requests[request].state = RequestIs::Released;
-        if !keeps_intent {
-            self.void(serial);
-        }
-    }
-
-    fn end(&mut self, token: usize) {
-        let approved = self.approved_by(token, true);
-        let it = &mut self.tokens[token];
-        if !it.is_ended {
-            it.is_ended = true;
-            it.version += 1;
-            it.approved_at_end = approved;
-        }
-    }
-
-    fn show(&mut self, key: usize, serial: usize) -> Answer {
-        let all = self.certificates();
-        let is_its = all.iter().any(|(s, of)| *s == serial && of.key == key);
-        self.has_shown_wrongly |= !is_its;
-        Answer::Issued(serial)
-    }
-
-    /// The same state for the checker: replicas and owners have no order, times and versions matter only while they are
-    /// compared with something.
-    pub(crate) fn canonical(mut self) -> Self {
-        let mut order: Vec<usize> = (0..self.replicas.len()).collect();
-        order.sort_by_key(|replica| {
-            let it = &self.replicas[*replica];
-            (it.is_alive, it.doing.clone())
-        });
-        for intent in &mut self.intents {
-            let is_its = |replica: &usize| {
-                let it = &self.replicas[*replica];
-                it.is_alive && it.owner == intent.owner
-            };
-            let owner = order.iter().position(is_its).unwrap_or(NOBODY);
-            (intent.owner, intent.drafted_at) = match intent.state {
-                IntentIs::Open => (owner, intent.drafted_at),
-                IntentIs::Voided | IntentIs::Recorded => (NOBODY, 0),
-            };
-        }
-        let mut replicas: Vec<Replica> = order
+        state
+            .uses
             .iter()
-            .map(|replica| self.replicas[*replica].clone())
-            .collect();
-        for (number, it) in replicas.iter_mut().enumerate() {
-            it.owner = number;
-            if let Doing::Revoke { token, version } = &mut it.doing {
-                *version = u8::from(*version != self.tokens[*token].version);
-            }
-        }
-        for token in &mut self.tokens {
-            token.version = 0;
-        }
-        self.replicas = replicas;
-        self
+            .filter(|used| !is_ended(used))
+            .all(|used| {
+                let (token, key) = (used.token, used.key);
+                let serial = later.used(token, key).and_then(|used| used.serial);
+                let mut asks = later.clone();
+                let mut answer = self.look(&mut asks, replica, token, key);
+                if answer.is_none() {
+                    answer = self.go(&mut asks, replica);
+                }
+                let is_told = answer == serial.map(Answer::Issued);
+                serial.is_some() && (is_told || later.tokens[token].is_ended)
+            })
     }
 }
 
@@ -775,7 +508,6 @@ fn look_for_release(state: &mut State, replica: usize, token: usize) -> Option<A
     let (key, request) = (used.key, used.request);
     let is_its = |intent: &Intent| intent.request == request && intent.state == IntentIs::Open;
     let serial = state.intents.iter().position(is_its);
-    let serial = serial.expect("what is reserved has an open intent");
     state.replicas[replica].doing = Doing::Release { token, key, serial };
     None
 }
@@ -785,15 +517,11 @@ fn look_for_revocation(state: &mut State, replica: usize, token: usize) -> Optio
     if it.is_ended {
         return Some(Answer::Done);
     }
-    let version = it.version;
-    state.replicas[replica].doing = Doing::Revoke { token, version };
+    let (version, begun) = (it.version, state.begun(token));
+    state.replicas[replica].doing = Doing::Revoke {
+        token,
+        version,
+        begun,
+    };
     None
 }
-
-/// Whether the time of a token or retry window from then is over.
-fn is_over(from: u8, now: u8) -> bool {
-    from < 2 && now >= 2
-}
-
-/// The owner of what nobody alive has begun.
-const NOBODY: usize = usize::MAX;

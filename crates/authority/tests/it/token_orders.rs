@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use rstest::rstest;
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-use crate::token_model::{Action, Doing, Flaw, Kind, Request, RequestIs, Setting, State};
+use crate::token_model::{Action, Flaw, Kind, Setting};
+use crate::token_state::{Doing, Request, RequestIs, State};
 
 impl Model for Setting {
     type State = State;

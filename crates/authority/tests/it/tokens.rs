@@ -841,6 +841,39 @@ async fn a12_a_preshared_key_is_a_carrier() {
     assert!(!has(&oid::PP_PRESHARED_KEY));
 }
 
+/// What goes past the list of permitted extensions because a token travels there is in no certificate, whatever follows the
+/// token's public part.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_in_the_carriers_clothes_reaches_a_certificate() {
+    let site = token_site(TOKEN_RULE).await;
+    for (number, rest) in ["admin", "", "short.of.a-secret", &"b".repeat(26)]
+        .into_iter()
+        .enumerate()
+    {
+        let name = format!("m{number}.example.com");
+        let token = site
+            .mint(TokenOrder {
+                allowed_extensions: Some([].into()),
+                ..TokenOrder::exact(&name)
+            })
+            .await;
+        let text = format!("ott1.{}.{rest}", token.id());
+        let disguised = ext::utf8_extension(oid::PP_PRESHARED_KEY, &text, false);
+        let csr = csr_with(&name, &new_key(), &token, &[disguised]);
+        let issued = site.ask(with_csr(&name, csr)).await;
+        assert_eq!(issued.state, RequestState::Issued, "{rest}");
+        let (issuer, serial) = issued.certificate.unwrap();
+        let entry = site.authority().certificate(&issuer, &serial).await;
+        let der = entry.unwrap().unwrap().der;
+        let certificate = countersign_pki::Certificate::parse(&der).unwrap();
+        let mut extensions = certificate.extensions().iter();
+        assert!(
+            !extensions.any(|e| e.oid == oid::PP_PRESHARED_KEY),
+            "{rest}"
+        );
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a06_one_token_and_many_keys_give_one_certificate() {
     let site = Arc::new(token_site(TOKEN_RULE).await);

@@ -94,11 +94,23 @@ async fn show(client: &mut Client, filter: &FilterArgs, last: u32, form: Form) -
             text(&item.subject),
             text(&item.actor),
             text(&source),
-            text(&item.detail),
+            detail(item),
         ];
         table.row(cells.iter().map(String::as_str));
     }
     Ok(output::line(&table.text())?)
+}
+
+/// What else there is to say in one line; entries about a token name it, why, and what came of it.
+fn detail(item: &AuditItem) -> String {
+    if let Some(detail) = &item.detail {
+        return detail.clone();
+    }
+    let token = item.token_id.as_ref().map(|id| format!("token {id}"));
+    let certificate = item.serial.as_ref().map(|it| format!("certificate {it}"));
+    let facts = [token, item.reason.clone(), certificate];
+    let facts: Vec<String> = facts.into_iter().flatten().collect();
+    facts.join(", ")
 }
 
 async fn export(client: &mut Client, filter: &FilterArgs, stored: bool) -> Result<()> {

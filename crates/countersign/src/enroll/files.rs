@@ -1,14 +1,14 @@
 //! How files are installed: whole or not at all, with their owner and mode from the first moment they can be seen.
 
-use std::fs::{self, DirBuilder, File};
+use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, fchown};
+use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::Path;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use rustix::fs::{FlockOperation, flock};
 
-use crate::data_folder::create_new;
+use super::folder::{Entry, Folder, led_elsewhere, set_mode};
 
 /// Whose files they are, and who may read the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,62 +68,64 @@ impl Ownership {
         })
     }
 
-    /// Puts `content` under `path`. After a crash there is what was there before, or all of the new.
-    pub(super) fn install(&self, path: &Path, content: &[u8], kind: Kind) -> Result<Written> {
-        self.place(path, content, kind)
+    /// Puts `content` under `path`, which is below `base` or in it. After a crash there is what was there before, or all of
+    /// the new.
+    pub(super) fn install(
+        &self,
+        base: &Path,
+        path: &Path,
+        content: &[u8],
+        kind: Kind,
+    ) -> Result<Written> {
+        self.place(base, path, content, kind)
             .with_context(|| format!("cannot write {}", path.display()))
     }
 
-    fn place(&self, path: &Path, content: &[u8], kind: Kind) -> io::Result<Written> {
-        let folder = folder_of(path);
+    fn place(&self, base: &Path, path: &Path, content: &[u8], kind: Kind) -> io::Result<Written> {
         let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
-        self.create_folder(folder)?;
-        let open_folder = File::open(folder)?;
-        // One writer at a time, so that what a crash left behind can be told from what somebody is writing. File systems
-        // without locks have one writer by other means, or take their chance.
-        let _unlocked_where_there_are_no_locks = flock(&open_folder, FlockOperation::LockExclusive);
-        if self.is_done(path, content, kind)? {
+        let inside = match folder_of(path) == base {
+            true => Path::new(name),
+            false => path
+                .strip_prefix(base)
+                .map_err(|_| io::ErrorKind::InvalidFilename)?,
+        };
+        let adopt = |open: &File, name: &OsStr| self.adopt(open, name);
+        let folder = Folder::named(base, &adopt)?.holding(inside, &adopt)?;
+        // One writer at a time, so that what a crash left behind can be told from what somebody is writing.
+        folder.lock();
+        if self.is_done(&folder, name, content, kind)? {
             return Ok(Written::Before);
         }
-        let mut draft = std::ffi::OsString::from(".");
-        draft.push(name);
-        draft.push(".new");
-        let draft = folder.join(draft);
-        match fs::remove_file(&draft) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
-        let written = self.write_draft(&draft, content, kind);
-        if let Err(error) = written.and_then(|()| fs::rename(&draft, path)) {
-            let _told_below = fs::remove_file(&draft);
-            return Err(error);
-        }
-        open_folder.sync_all()?;
+        folder.replace(name, |file| {
+            self.own(file)?;
+            set_mode(file, self.mode(kind))?;
+            file.write_all(content)
+        })?;
         Ok(Written::Now)
     }
 
-    fn is_done(&self, path: &Path, content: &[u8], kind: Kind) -> io::Result<bool> {
-        let facts = match fs::symlink_metadata(path) {
-            Ok(facts) => facts,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(error),
+    fn is_done(
+        &self,
+        folder: &Folder,
+        name: &OsStr,
+        content: &[u8],
+        kind: Kind,
+    ) -> io::Result<bool> {
+        let Some(mut entry) = folder.entry(name)? else {
+            return Ok(false);
         };
-        let is_right = facts.is_file()
-            && facts.mode() & 0o777 == self.mode(kind)
-            && self.user.is_none_or(|user| user == facts.uid())
-            && self.group.is_none_or(|group| group == facts.gid());
-        Ok(kind == Kind::Key || (is_right && fs::read(path)? == content))
-    }
-
-    fn write_draft(&self, draft: &Path, content: &[u8], kind: Kind) -> io::Result<()> {
-        // For its owner alone until it has the right one.
-        let mut file = create_new(draft, 0o600)?;
-        if self.user.is_some() || self.group.is_some() {
-            fchown(&file, self.user, self.group)?;
+        match (kind, &entry) {
+            (Kind::Key, Entry::File(_)) => Ok(true),
+            (Kind::Key, Entry::Other) => Err(led_elsewhere(name, "key")),
+            (Kind::Public, Entry::Other) => Ok(false),
+            (Kind::Public, Entry::File(file)) => {
+                let facts = file.metadata()?;
+                let is_right = facts.mode() & 0o777 == self.mode(kind)
+                    && self.user.is_none_or(|user| user == facts.uid())
+                    && self.group.is_none_or(|group| group == facts.gid());
+                Ok(is_right && entry.has(content)?)
+            }
         }
-        file.set_permissions(fs::Permissions::from_mode(self.mode(kind)))?;
-        file.write_all(content)?;
-        file.sync_all()
     }
 
     fn mode(&self, kind: Kind) -> u32 {
@@ -133,31 +135,21 @@ impl Ownership {
         }
     }
 
-    /// A folder that is missing is made so that the owner of the files in it can use it.
-    fn create_folder(&self, folder: &Path) -> io::Result<()> {
-        if folder.is_dir() {
-            return Ok(());
-        }
-        if let Some(above) = folder
-            .parent()
-            .filter(|above| !above.as_os_str().is_empty())
-        {
-            self.create_folder(above)?;
-        }
-        let mode = match folder.file_name() {
-            Some(name) if name == PRIVATE_KEYS => 0o750,
-            Some(_) | None => 0o755,
+    /// A folder that was missing is made so that the owner of the files in it can use it.
+    fn adopt(&self, open: &File, name: &OsStr) -> io::Result<()> {
+        let mode = match name == PRIVATE_KEYS {
+            true => 0o750,
+            false => 0o755,
         };
-        match DirBuilder::new().mode(mode).create(folder) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
-            made => made?,
+        set_mode(open, mode)?;
+        self.own(open)
+    }
+
+    fn own(&self, open: &File) -> io::Result<()> {
+        match self.user.is_some() || self.group.is_some() {
+            true => fchown(open, self.user, self.group),
+            false => Ok(()),
         }
-        let open = File::open(folder)?;
-        open.set_permissions(fs::Permissions::from_mode(mode))?;
-        if self.user.is_some() || self.group.is_some() {
-            fchown(&open, self.user, self.group)?;
-        }
-        Ok(())
     }
 }
 
@@ -234,6 +226,8 @@ pub(super) const PRIVATE_KEYS: &str = "private_keys";
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     const OWN: Ownership = Ownership {
@@ -249,15 +243,14 @@ mod tests {
     #[test]
     fn files_are_whole_and_have_their_modes() {
         let temporary = tempfile::tempdir().unwrap();
-        let key = temporary.path().join("a/private_keys/x.pem");
-        let public = temporary.path().join("a/x.pem");
-        assert_eq!(OWN.install(&key, b"one", Kind::Key).unwrap(), Written::Now);
+        let base = temporary.path().join("a");
+        let key = base.join("private_keys/x.pem");
+        let public = base.join("x.pem");
+        let install_key = |content: &[u8]| OWN.install(&base, &key, content, Kind::Key).unwrap();
+        assert_eq!(install_key(b"one"), Written::Now);
         assert_eq!((mode(&key), mode(key.parent().unwrap())), (0o640, 0o750));
         // A key is never replaced.
-        assert_eq!(
-            OWN.install(&key, b"two", Kind::Key).unwrap(),
-            Written::Before
-        );
+        assert_eq!(install_key(b"two"), Written::Before);
         assert_eq!(fs::read(&key).unwrap(), b"one");
 
         fs::write(public.with_file_name(".x.pem.new"), b"left by a crash").unwrap();
@@ -267,7 +260,7 @@ mod tests {
             (b"two", Written::Now),
         ] {
             assert_eq!(
-                OWN.install(&public, content, Kind::Public).unwrap(),
+                OWN.install(&base, &public, content, Kind::Public).unwrap(),
                 written
             );
             assert_eq!(
@@ -276,6 +269,110 @@ mod tests {
             );
         }
         assert_eq!(fs::read_dir(temporary.path().join("a")).unwrap().count(), 2);
+    }
+
+    /// What the owner of the folder may have planted under every name that is made or used below it. Nothing is written through
+    /// a link; the folder itself may be one.
+    #[test]
+    fn no_link_below_the_folder_is_followed() {
+        let temporary = tempfile::tempdir().unwrap();
+        let (real, base) = (temporary.path().join("real"), temporary.path().join("ssl"));
+        let (elsewhere, victim) = (
+            temporary.path().join("elsewhere"),
+            temporary.path().join("victim"),
+        );
+        let reset = || {
+            let _absent_at_first = fs::remove_dir_all(&real);
+            let _absent_at_first = fs::remove_dir_all(&elsewhere);
+            let _absent_at_first = fs::remove_file(&base);
+            fs::create_dir_all(real.join("sub")).unwrap();
+            fs::create_dir(&elsewhere).unwrap();
+            fs::write(&victim, b"precious").unwrap();
+            symlink(&real, &base).unwrap();
+        };
+        let nowhere = temporary.path().join("nowhere");
+        for (planted, target, file, kind, is_written) in [
+            ("certs", &elsewhere, "certs/x.pem", Kind::Public, false),
+            ("certs", &nowhere, "certs/x.pem", Kind::Public, false),
+            ("certs", &victim, "certs/x.pem", Kind::Public, false),
+            (
+                "sub/certs",
+                &elsewhere,
+                "sub/certs/x.pem",
+                Kind::Public,
+                false,
+            ),
+            (
+                "private_keys",
+                &elsewhere,
+                "private_keys/x.pem",
+                Kind::Key,
+                false,
+            ),
+            // A link in the place of a file is replaced, and one in the place of a key is somebody's business.
+            ("x.pem", &victim, "x.pem", Kind::Public, true),
+            ("x.pem", &nowhere, "x.pem", Kind::Public, true),
+            ("x.pem", &victim, "x.pem", Kind::Key, false),
+            ("x.pem", &nowhere, "x.pem", Kind::Key, false),
+            (".x.pem.new", &victim, "x.pem", Kind::Public, true),
+            (".x.pem.new", &nowhere, "x.pem", Kind::Key, true),
+        ] {
+            reset();
+            symlink(target, real.join(planted)).unwrap();
+            let file = base.join(file);
+            let case = format!("{planted} to {}: {}", target.display(), file.display());
+            let done = OWN.install(&base, &file, b"content", kind);
+            assert_eq!(done.is_ok(), is_written, "{case}: {done:?}");
+            assert_eq!(fs::read(&victim).unwrap(), b"precious", "{case}");
+            assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0, "{case}");
+            assert!(!nowhere.exists(), "{case}");
+            match done {
+                Ok(_) => {
+                    assert!(fs::symlink_metadata(&file).unwrap().is_file(), "{case}");
+                    assert_eq!(fs::read(&file).unwrap(), b"content", "{case}");
+                }
+                Err(fault) => assert!(format!("{fault:#}").contains("symbolic"), "{fault:#}"),
+            }
+        }
+        // Nor is one made into what is missing of the folder that was named.
+        reset();
+        fs::remove_dir_all(&real).unwrap();
+        OWN.install(&base, &base.join("x.pem"), b"content", Kind::Public)
+            .unwrap_err();
+        assert!(!real.exists());
+        // Nothing outside of the folder is meant.
+        reset();
+        let above = base.join("../victim");
+        OWN.install(&base, &above, b"content", Kind::Public)
+            .unwrap_err();
+        assert_eq!(fs::read(&victim).unwrap(), b"precious");
+    }
+
+    /// Only the superuser can give files away; for anybody else they stay their own.
+    #[test]
+    fn everything_that_is_made_belongs_to_the_owner() {
+        let own = rustix::process::geteuid();
+        let (user, group) = match own.is_root() {
+            true => (4711, 4712),
+            false => (own.as_raw(), rustix::process::getegid().as_raw()),
+        };
+        let owned = Ownership {
+            user: Some(user),
+            group: Some(group),
+            ..OWN
+        };
+        let temporary = tempfile::tempdir().unwrap();
+        let base = temporary.path().join("a/ssl");
+        let file = base.join("certs/x.pem");
+        let install = |content: &[u8]| owned.install(&base, &file, content, Kind::Public).unwrap();
+        assert_eq!(install(b"one"), Written::Now);
+        assert_eq!(install(b"one"), Written::Before);
+        for path in ["a", "a/ssl", "a/ssl/certs", "a/ssl/certs/x.pem"] {
+            let facts = fs::metadata(temporary.path().join(path)).unwrap();
+            assert_eq!((facts.uid(), facts.gid()), (user, group), "{path}");
+        }
+        let above = fs::metadata(temporary.path()).unwrap();
+        assert_eq!(above.uid(), own.as_raw());
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod attributes;
 mod daemon;
 mod files;
+mod folder;
 mod holdings;
 mod hook;
 mod issued;
@@ -152,7 +153,7 @@ async fn new_key(plan: &Plan) -> Result<LeafKey> {
     // RSA takes seconds.
     let key = tokio::task::spawn_blocking(move || LeafKey::generate_kind(kind)).await??;
     let text = key.to_pkcs8_pem()?;
-    match plan.ownership.install(path, text.as_bytes(), Kind::Key)? {
+    match plan.install(path, text.as_bytes(), Kind::Key)? {
         Written::Now => Ok(key),
         // Somebody else was faster; what is on disk counts.
         Written::Before => holdings::read_key(&plan.place)?
@@ -166,8 +167,7 @@ fn write_public_key(plan: &Plan, key: &LeafKey) -> Result<()> {
     }
     if let Some(path) = &plan.place.public_key {
         let text = pem::encode("PUBLIC KEY", key.spki_der());
-        plan.ownership
-            .install(path, text.as_bytes(), Kind::Public)?;
+        plan.install(path, text.as_bytes(), Kind::Public)?;
     }
     Ok(())
 }
@@ -179,12 +179,12 @@ async fn install(plan: &Plan, obtained: &Obtained, event: Event) -> Result<Done>
         bundle,
         lists,
     } = obtained;
-    let (place, ownership) = (&plan.place, &plan.ownership);
-    ownership.install(&place.ca, bundle.text(), Kind::Public)?;
+    let place = &plan.place;
+    plan.install(&place.ca, bundle.text(), Kind::Public)?;
     if let Some(lists) = lists {
         install_lists(plan, lists)?;
     }
-    ownership.install(&place.certificate, chain.to_pem().as_bytes(), Kind::Public)?;
+    plan.install(&place.certificate, chain.to_pem().as_bytes(), Kind::Public)?;
     plan.voice.result(&told(plan, chain, event))?;
     let Some(hook) = &plan.hook else {
         return Ok(Done::Whole);
@@ -198,9 +198,7 @@ async fn install(plan: &Plan, obtained: &Obtained, event: Event) -> Result<Done>
 
 fn install_lists(plan: &Plan, lists: &[Crl]) -> Result<()> {
     let text: String = lists.iter().map(Crl::to_pem).collect();
-    let written = plan
-        .ownership
-        .install(&plan.place.crl, text.as_bytes(), Kind::Public);
+    let written = plan.install(&plan.place.crl, text.as_bytes(), Kind::Public);
     written.map(drop)
 }
 

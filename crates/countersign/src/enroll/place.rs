@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::files::PRIVATE_KEYS;
+use super::files::{PRIVATE_KEYS, folder_of};
 use crate::cli::PlaceArgs;
 
 /// The files of one name.
@@ -15,6 +15,9 @@ pub(super) struct Place {
     pub(super) ca: PathBuf,
     pub(super) crl: PathBuf,
     pub(super) origin: KeyOrigin,
+    /// The folder that all of them are below, but for those that were named one by one.
+    folder: PathBuf,
+    named: Vec<PathBuf>,
 }
 
 /// Whose the key file is.
@@ -41,12 +44,21 @@ impl Place {
         ] {
             if let Some(named) = named {
                 path.clone_from(named);
+                place.named.push(named.clone());
             }
         }
         if args.key.is_some() {
             place.origin = KeyOrigin::Given;
         }
         place
+    }
+
+    /// The folder that somebody chose for a file, from which on the way to the file is our own.
+    pub(super) fn base_of<'a>(&'a self, path: &'a Path) -> &'a Path {
+        match self.named.iter().any(|named| named == path) {
+            true => folder_of(path),
+            false => &self.folder,
+        }
     }
 
     fn flat(folder: &Path, name: &str) -> Self {
@@ -57,6 +69,8 @@ impl Place {
             ca: folder.join("ca.pem"),
             crl: folder.join("crl.pem"),
             origin: KeyOrigin::Made,
+            folder: folder.to_owned(),
+            named: Vec::new(),
         }
     }
 
@@ -70,6 +84,8 @@ impl Place {
             ca: ssldir.join("certs/ca.pem"),
             crl: ssldir.join("crl.pem"),
             origin: KeyOrigin::Made,
+            folder: ssldir.to_owned(),
+            named: Vec::new(),
         }
     }
 }

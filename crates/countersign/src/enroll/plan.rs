@@ -1,6 +1,6 @@
 //! What a run shall do: the command line, checked once and turned into what can be relied on.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
@@ -9,7 +9,7 @@ use countersign_keys::KeySpec;
 use countersign_pki::AltName;
 
 use super::attributes::Extras;
-use super::files::Ownership;
+use super::files::{Kind, Ownership, Written};
 use super::hook::Hook;
 use super::kubernetes::Order;
 use super::machine_name;
@@ -91,19 +91,35 @@ impl Plan {
         );
         Ok(plan)
     }
+
+    /// Puts one of the files into its place.
+    pub(super) fn install(&self, path: &Path, content: &[u8], kind: Kind) -> Result<Written> {
+        let base = self.place.base_of(path);
+        self.ownership.install(base, path, content, kind)
+    }
 }
 
 /// The name to enrol under: that of the machine unless one is given.
 pub(super) fn name(given: Option<&str>, door: DoorName) -> Result<String> {
-    let Some(given) = given else {
-        let own = machine_name::fully_qualified();
-        let is_any = own == "localhost" || own.starts_with("localhost.");
-        ensure!(
-            !is_any,
-            "this machine has no name of its own: give the name to enrol under, for example web01.example.com"
-        );
-        return Ok(own);
-    };
+    match given {
+        Some(given) => fit(given, door),
+        None => own_name(&machine_name::fully_qualified()),
+    }
+}
+
+/// The name that the machine has by its own files, which somebody else may have written: it becomes the name of files, too.
+fn own_name(own: &str) -> Result<String> {
+    let is_any = own == "localhost" || own.starts_with("localhost.");
+    ensure!(
+        !is_any,
+        "this machine has no name of its own: give the name to enrol under, for example web01.example.com"
+    );
+    Certname::parse(own)
+        .map(Certname::into_string)
+        .with_context(|| format!("this machine is called {own:?} by its host name, /etc/hosts and /etc/resolv.conf, which is no name to enrol under: correct them, or give the name, for example web01.example.com"))
+}
+
+fn fit(given: &str, door: DoorName) -> Result<String> {
     match door {
         DoorName::Puppet => Certname::parse(given)
             .map(Certname::into_string)
@@ -162,3 +178,26 @@ fn alt_names(texts: &[String]) -> Result<Vec<AltName>> {
 const USAGES: [&str; 2] = ["digital signature", "client auth"];
 const ONLY_KUBERNETES: &str =
     "--signer, --usage, --expiration-seconds and --client-cert belong to --door kubernetes";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machines_own_name_must_be_fit_for_a_file() {
+        assert_eq!(own_name("web01.example.com").unwrap(), "web01.example.com");
+        for own in [
+            "localhost",
+            "localhost.localdomain",
+            "web01.../../../etc/cron.d/x",
+            "web01.a/b",
+            "..",
+            "",
+            "web01.\u{1b}[31m",
+        ] {
+            let fault = own_name(own).unwrap_err().to_string();
+            assert!(fault.contains("for example web01.example.com"), "{fault}");
+            assert!(!fault.contains('\u{1b}'), "{fault}");
+        }
+    }
+}

@@ -11,6 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
+use super::files::Kind;
 use super::issued::{self, Chain, Expected, Misfit};
 use super::kubernetes::KubernetesDoor;
 use super::plan::{DoorPlan, Plan};
@@ -95,6 +96,8 @@ pub(super) struct Session<'a> {
     owner: Owner<'a>,
     purpose: Purpose<'a>,
     request: Zeroizing<String>,
+    /// Who was believed because it answered first: there is one first time.
+    first: Option<Bundle>,
     door: Option<OpenDoor>,
 }
 
@@ -119,6 +122,7 @@ impl<'a> Session<'a> {
             },
             plan,
             purpose,
+            first: None,
             door: None,
         })
     }
@@ -200,15 +204,12 @@ impl<'a> Session<'a> {
     }
 
     /// Everything before this speaks to nobody, or to somebody who is not told anything.
-    async fn open(&self) -> Result<OpenDoor> {
+    async fn open(&mut self) -> Result<OpenDoor> {
+        let trusted = match self.first.clone() {
+            Some(first) => first,
+            None => self.trusted().await?,
+        };
         let (plan, owner) = (self.plan, &self.owner);
-        let trusted = plan
-            .trust
-            .establish(&plan.server, &plan.place.ca, owner.now());
-        let (trusted, warning) = trusted.await?;
-        if let Some(warning) = warning {
-            owner.voice.warning(&warning);
-        }
         match &plan.door {
             DoorPlan::Puppet => {
                 let identity = match self.purpose {
@@ -217,9 +218,11 @@ impl<'a> Session<'a> {
                 };
                 let client = plan.server.client(&trusted, identity)?;
                 let door = PuppetDoor::open(client, &trusted, owner).await?;
+                self.keep_first()?;
                 Ok(OpenDoor::Puppet(door))
             }
             DoorPlan::Kubernetes(kubernetes) => {
+                self.keep_first()?;
                 let identity = match (&kubernetes.identity, &self.purpose) {
                     (Some((certificate, key)), _) => Some((
                         client::certificates(certificate)?,
@@ -244,6 +247,31 @@ impl<'a> Session<'a> {
                 let door = KubernetesDoor::new(client, order, owner, renewed);
                 Ok(OpenDoor::Kubernetes(door, trusted))
             }
+        }
+    }
+
+    async fn trusted(&mut self) -> Result<Bundle> {
+        let (plan, owner) = (self.plan, &self.owner);
+        let trusted = plan
+            .trust
+            .establish(&plan.server, &plan.place.ca, owner.now());
+        let (trusted, warning) = trusted.await?;
+        if let Some(warning) = warning {
+            owner.voice.warning(&warning);
+            self.first = Some(trusted.clone());
+        }
+        Ok(trusted)
+    }
+
+    /// Has on disk whom we believe before it is told anything: the next run, after whatever becomes of this one, believes
+    /// nobody else.
+    fn keep_first(&self) -> Result<()> {
+        match &self.first {
+            Some(first) => {
+                let ca = &self.plan.place.ca;
+                self.plan.install(ca, first.text(), Kind::Public).map(drop)
+            }
+            None => Ok(()),
         }
     }
 

@@ -50,7 +50,7 @@ impl Trust {
         }
     }
 
-    /// The certificates to verify the authority with, and what somebody should know about how they were had.
+    /// The certificates to verify the authority with, and what somebody should know if whoever answered was believed.
     pub(super) async fn establish(
         &self,
         server: &Server,

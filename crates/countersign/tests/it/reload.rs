@@ -288,6 +288,34 @@ fn roles_change_for_connections_that_are_open() {
     }
 }
 
+/// Whoever signs a name that is trusted at the Foreman listener gets all that it may do there.
+#[test]
+fn a_signer_signs_no_trusted_host_of_the_smart_proxy() {
+    let with = |foreman: &str| {
+        format!("access: [{{certname: ops01, role: sign}}]\nforeman: {{{foreman}}}\n")
+    };
+    let mut server = Reloading::start(&with("trusted_hosts: [Foreman.lab]"), &[]);
+    for name in ["ops01", "foreman.lab", "proxy.lab"] {
+        assert_eq!(server.put(name, &puppet_request(name)), 200);
+    }
+    assert_eq!(server.site.put_state("ops01", "signed").status, 204);
+    let certificate = server.site.certificate("ops01").body;
+    let key = keys::p256_a().pkcs8_pem();
+    let signer = server.site.holder(&certificate, key.as_bytes());
+    let sign = |name: &str| {
+        let path = format!("/puppet-ca/v1/certificate_status/{name}");
+        let head = [("Content-Type", "application/json")];
+        let body = br#"{"desired_state":"signed"}"#;
+        signer.call("PUT", &path, &head, body).unwrap().status
+    };
+    assert_eq!(sign("foreman.lab"), 403);
+    server.reload(&with("trusted_hosts: [proxy.lab]"));
+    assert_eq!(sign("proxy.lab"), 403);
+    assert_eq!(sign("foreman.lab"), 204);
+    server.reload(&with(""));
+    assert_eq!(sign("proxy.lab"), 204);
+}
+
 #[test]
 fn old_requests_are_forgotten_by_new_rules() {
     let mut server = Reloading::start("", &[]);

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
+use std::thread;
 
 use countersign_authority::TokenText;
 use countersign_testkit::agent::PuppetAgent;
@@ -40,12 +41,8 @@ impl Minted {
         }
     }
 
-    /// What is on record of it.
     pub(crate) fn record(&self, site: &Site) -> Value {
-        let arguments = ["token", "show", self.token.id().as_str(), "-o", "json"];
-        let (code, text) = countersign(site, &arguments);
-        assert_eq!(code, Some(0), "{text}");
-        serde_json::from_str(&text).unwrap()
+        record(site, &self.token)
     }
 
     /// The serial of the one certificate that it was good for.
@@ -56,6 +53,15 @@ impl Minted {
         assert_eq!(record["uses"], 1, "{record}");
         record["use_rows"][0]["serial"].as_str().unwrap().to_owned()
     }
+}
+
+/// What is on record of a token.
+#[track_caller]
+pub(crate) fn record(site: &Site, token: &TokenText) -> Value {
+    let arguments = ["token", "show", token.id().as_str(), "-o", "json"];
+    let (code, text) = countersign(site, &arguments);
+    assert_eq!(code, Some(0), "{text}");
+    serde_json::from_str(&text).unwrap()
 }
 
 /// An agent in a folder of its own, which may have the name of another.
@@ -127,6 +133,19 @@ fn an_agent_enrols_once(release: Release) {
     }
     assert_eq!(minted.serial(&site), serial(&first));
     assert_eq!(site.certificate("web02.example.com").status, 404);
+
+    // Whoever reads the log sees which token it was about.
+    let (_, shown) = countersign(&site, &["audit", "show"]);
+    let id = minted.token.id();
+    for (event, told) in [
+        ("token.consumed", String::new()),
+        ("token.rejected", ", token_key_mismatch".to_owned()),
+        ("token.rejected", ", token_certname_mismatch".to_owned()),
+    ] {
+        let is_told =
+            |line: &str| line.contains(event) && line.contains(&format!("token {id}{told}"));
+        assert!(shown.lines().any(is_told), "{event}{told}: {shown}");
+    }
 }
 
 #[test]
@@ -175,7 +194,7 @@ fn an_agent_that_was_turned_away_enrols_with_its_next_token() {
     assert_eq!(next.serial(&site), serial(&host));
 }
 
-/// An agent that goes on while the test does other things.
+/// An agent that waits until it is killed.
 struct Waiting(Child);
 
 impl Waiting {
@@ -187,11 +206,6 @@ impl Waiting {
         command.stdin(Stdio::null()).stdout(Stdio::null());
         Self(command.stderr(Stdio::null()).spawn().unwrap())
     }
-
-    fn code(mut self) -> Option<i32> {
-        wait_until("the agent ends", || !is_running(self.0.id()));
-        self.0.wait().unwrap().code()
-    }
 }
 
 impl Drop for Waiting {
@@ -201,11 +215,14 @@ impl Drop for Waiting {
     }
 }
 
-/// Whether a process of ours has not ended yet.
-fn is_running(process: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    let state = stat.rsplit(')').next().unwrap_or_default();
-    !state.trim_start().is_empty() && !state.trim_start().starts_with('Z')
+/// Does something while the agent waits, and lets it come to its end.
+fn meanwhile(agent: &PuppetAgent, act: impl FnOnce()) -> Finished {
+    thread::scope(|scope| {
+        let arguments = ["--waitforcert", "1"];
+        let waiting = scope.spawn(move || agent.ssl("bootstrap", &arguments).unwrap());
+        act();
+        waiting.join().unwrap()
+    })
 }
 
 fn is_pending(site: &Site, name: &str) -> bool {
@@ -221,12 +238,13 @@ fn an_agent_without_a_token_waits_for_a_person() {
         (Release::Debian13, "web02.example.com"),
     ] {
         let host = agent(release, &site, name, name);
-        let waiting = Waiting::start(&site, &host);
-        wait_until("the request waits", || is_pending(&site, name));
-        assert_eq!(reasons(&site, name), ["token_missing"]);
-        let (code, said) = countersign(&site, &["csr", "approve", name]);
-        assert_eq!(code, Some(0), "{said}");
-        assert_eq!(waiting.code(), Some(0));
+        let finished = meanwhile(&host, || {
+            wait_until("the request waits", || is_pending(&site, name));
+            assert!(reasons(&site, name).contains(&"token_missing".to_owned()));
+            let (code, said) = countersign(&site, &["csr", "approve", name]);
+            assert_eq!(code, Some(0), "{said}");
+        });
+        assert!(finished.success(), "{finished}");
         let verified = host.verify().unwrap();
         assert!(verified.success(), "{verified}");
     }
@@ -236,9 +254,8 @@ fn an_agent_without_a_token_waits_for_a_person() {
 #[test]
 fn an_agent_that_waits_is_started_again_with_a_token() {
     let site = site();
-    let name = "web01.example.com";
     for (release, name) in [
-        (Release::Debian12, name),
+        (Release::Debian12, "web01.example.com"),
         (Release::Debian13, "web02.example.com"),
     ] {
         let host = agent(release, &site, name, name);
@@ -248,7 +265,7 @@ fn an_agent_that_waits_is_started_again_with_a_token() {
         let key = fs::read(host.private_key()).unwrap();
         let minted = Minted::new(&site, name, &[]);
         host.write_csr_attributes(&minted.attributes).unwrap();
-        assert_eq!(Waiting::start(&site, &host).code(), Some(0));
+        bootstrap(&host, 0);
         assert_eq!(fs::read(host.private_key()).unwrap(), key);
         assert_eq!(minted.serial(&site), serial(&host));
         assert!(!is_pending(&site, name));
@@ -261,10 +278,11 @@ fn an_agent_that_waits_takes_a_token_that_comes_meanwhile() {
     let site = site();
     let name = "web01.example.com";
     let host = agent(Release::Debian12, &site, name, name);
-    let waiting = Waiting::start(&site, &host);
-    wait_until("the request waits", || is_pending(&site, name));
     let minted = Minted::new(&site, name, &[]);
-    host.write_csr_attributes(&minted.attributes).unwrap();
-    assert_eq!(waiting.code(), Some(0));
+    let finished = meanwhile(&host, || {
+        wait_until("the request waits", || is_pending(&site, name));
+        host.write_csr_attributes(&minted.attributes).unwrap();
+    });
+    assert!(finished.success(), "{finished}");
     assert_eq!(minted.serial(&site), serial(&host));
 }

@@ -130,22 +130,47 @@ fn other_values_stay_as_they_are() {
     assert_eq!(find(&copy, &[Carrier::ChallengePassword]), found(hidden));
 }
 
-/// There are hosts that are called so, and nobody's token is in their names.
-#[test]
-fn names_keep_what_is_no_token() {
-    let host = "ott1.example.com";
-    let csr = read(&CsrBuilder::new(host).dns(host).organization("ott1.b"));
-    assert_eq!(masked(&csr), None);
-    for (tag, width) in [(0x0c, 1), (0x1e, 2)] {
-        let name = der::wide(&format!("of {}", TOKEN.to_uppercase()), width);
-        let builder = CsrBuilder::new(host).name(&oid::ORGANIZATION, tag, &name);
-        let csr = read(&builder.dns(host));
-        let copy = CheckedCsr::trusted_from_store(&masked(&csr).unwrap()).unwrap();
-        assert_eq!(copy.subject().first_common_name(), Some(host));
-        assert_eq!(copy.alt_names(), csr.alt_names());
-        let shown = copy.subject().to_string();
-        assert!(shown.contains("OTT1.AAAQEAYEAUDAOCAJ.xxxx"), "{shown}");
+/// A token in the subject, before and after; the other values stay.
+#[rstest]
+#[case::token(0x13, TOKEN, "ott1.aaaqeayeaudaocaj.")]
+#[case::utf8(0x0c, TOKEN, "ott1.aaaqeayeaudaocaj.")]
+#[case::bmp(0x1e, TOKEN, "ott1.aaaqeayeaudaocaj.")]
+#[case::universal(0x1c, TOKEN, "ott1.aaaqeayeaudaocaj.")]
+#[case::upper_case(0x0c, "OTT1.AAAQEAYEAUDAOCAJ.SECRET", "OTT1.AAAQEAYEAUDAOCAJ.")]
+#[case::percent_encoded(0x0c, "ott1%2Eaaaqeayeaudaocaj%2Esecret", "ott1%2E")]
+#[case::inside_a_text(0x0c, "otp=ott1.aaaqeayeaudaocaj.s3cret", "otp=ott1.aaaqeayeaudaocaj.")]
+#[case::id_too_short(0x0c, "ott1.aaaqeaye.eaqseizeeutcokbjfivsyljof", "ott1.")]
+fn secrets_in_the_subject_are_overwritten(#[case] tag: u8, #[case] text: &str, #[case] kept: &str) {
+    let width = [(0x1e, 2), (0x1c, 4)].iter().find(|w| w.0 == tag);
+    let content = der::wide(text, width.map_or(1, |w| w.1));
+    let hidden = format!("{kept}{}", "x".repeat(text.len() - kept.len()));
+    for kind in [oid::COMMON_NAME, oid::ORGANIZATIONAL_UNIT, PRIVATE] {
+        // Without any attribute of the request, and with a token in one.
+        for builder in [new(), new().challenge_password(TOKEN)] {
+            let builder = builder.name(&kind, tag, &content).name(
+                &oid::ORGANIZATION,
+                0x0c,
+                b"ott1.example.com",
+            );
+            let csr = read(&builder);
+            let copy = CheckedCsr::trusted_from_store(&masked(&csr).unwrap()).unwrap();
+            let texts = |csr: &CheckedCsr| -> Vec<_> {
+                let values = csr.subject().attributes();
+                values.map(|a| a.value.text().unwrap().to_owned()).collect()
+            };
+            let [before, after] = [&csr, &copy].map(texts);
+            assert_eq!(after, [before[0].as_str(), &hidden, &before[2]]);
+            assert!(!format!("{csr:?}").contains(text), "{csr:?}");
+            fuzz::csr(csr.der());
+        }
     }
+}
+
+#[test]
+fn hosts_may_have_names_that_begin_like_tokens() {
+    let name = "ott1.example.com";
+    let csr = read(&CsrBuilder::new(name).dns(name).dns("www.ott1.example.com"));
+    assert_eq!(masked(&csr), None);
 }
 
 #[test]
@@ -232,6 +257,7 @@ proptest! {
         let values: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
         let extension = &extension[..extension.len().saturating_sub(cut)];
         let builder = new()
+            .name(&PRIVATE, 0x30, extension)
             .attribute_values(&oid::CHALLENGE_PASSWORD, &values)
             .raw_extension(&oid::PP_PRESHARED_KEY, None, extension);
         fuzz::csr(&builder.sign(keys::ed25519()));

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use countersign_pki::{AltName, Extension, NameAttribute, Oid, UnixTime, oid};
 
+use crate::masking::mentions_token;
 use crate::request::Request;
 use crate::token::{Network, Token, TokenTerms};
 
@@ -213,15 +214,22 @@ fn permitted_extensions(token: &Token, request: &Request<'_>) -> Result<(), Diff
     Ok(())
 }
 
-/// Whether this is the token itself, in the place that Puppet has for preshared keys. Of a request on record only the
-/// public part is left of it.
+/// Whether an extension carries a token, in the place that Puppet has for preshared keys. Such an extension is in no
+/// certificate: anybody can fetch one.
+pub fn carries_token(extension: &Extension) -> bool {
+    let value = || extension.text_value();
+    extension.oid == oid::PP_PRESHARED_KEY && value().is_some_and(|text| mentions_token(&text))
+}
+
+/// Whether this is the token itself. Of a request on record only the public part is left of it. No more than what is kept
+/// out of certificates may go past the list of what they may have.
 fn is_carrier_of(token: &Token, extension: &Extension) -> bool {
     let is_it = |text: String| {
         let rest = text.strip_prefix(PREFIX);
         let rest = rest.and_then(|rest| rest.strip_prefix(token.id.as_str()));
         rest.is_some_and(|rest| rest.starts_with('.'))
     };
-    extension.oid == oid::PP_PRESHARED_KEY && extension.text_value().is_some_and(is_it)
+    carries_token(extension) && extension.text_value().is_some_and(is_it)
 }
 
 const MISUSES: [&str; 5] = [

@@ -1,8 +1,7 @@
 //! What one caller may do, and what a call asks for.
 
-use countersign_pki::terminal_safe;
-
 use super::{Role, Suffix};
+use crate::redaction::shown;
 
 /// The roles of a caller, all its entries together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,7 +79,7 @@ impl Needed {
     pub(crate) fn of(role: Role, name: &str) -> Self {
         Self::Name {
             role,
-            name: terminal_safe(name).into_owned(),
+            name: shown(name),
         }
     }
 }

@@ -64,7 +64,8 @@ pub(super) struct Order {
     /// The networks that the request must come from, as `192.0.2.0/24`; without, any.
     #[schemars(example = &["192.0.2.0/24"])]
     source_cidrs: Vec<String>,
-    /// Whether the certificate that the name has may be replaced; it is revoked then.
+    /// Whether the certificate that the name has may be replaced; it is revoked then. That needs the role `sign` for the
+    /// name beside `mint`.
     allow_replace: bool,
     /// Whether earlier tokens of the name stay good.
     keep_existing: bool,
@@ -333,6 +334,10 @@ fn may_mint(grant: &Grant, order: &TokenOrder) -> Result<(), Refusal> {
     let within = Needs::Mint(Names::InPath);
     let name = order.binding.value();
     grant.demand(within, Some(name))?;
+    if order.allow_replace {
+        // It revokes what the name has, and lets one in again that was put out.
+        grant.demand(Needs::Sign(Names::InPath), Some(name))?;
+    }
     for san in &order.allowed_sans {
         let lower = san.to_ascii_lowercase();
         match lower.strip_prefix("dns:") {

@@ -4,8 +4,6 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use countersign_authority::masked_tokens;
-use countersign_pki::terminal_safe;
 use countersign_policy::Requester;
 use http::request::Parts;
 use tracing::{error, info};
@@ -15,6 +13,7 @@ use crate::access::{Access, Entry, Grant, Holder, Names, Needs, Role};
 use crate::body;
 use crate::peer::Peer;
 use crate::puppet::Caller;
+use crate::redaction::shown;
 
 /// The hosts that may call; none: nobody may. Cheap to clone; clones change together.
 #[derive(Clone, Debug)]
@@ -30,20 +29,26 @@ impl TrustedHosts {
 
     /// Other hosts from now on, also on connections that are open.
     pub fn set(&self, names: &[String]) {
+        self.0.set(Self::roles(names));
+    }
+
+    /// What these names may do here. Where their certificates are the Puppet issuer's, whoever approves requests of such
+    /// a name must be told ([`Access::set_elsewhere`]).
+    pub fn roles(names: &[String]) -> Vec<Entry> {
         let roles = |name: &String| {
-            let holder = Holder::Certname(name.to_lowercase());
+            let holder = Holder::Certname(name.to_ascii_lowercase());
             [Role::Mint, Role::Sign].map(|role| Entry {
                 holder: holder.clone(),
                 role,
                 suffixes: Vec::new(),
             })
         };
-        self.0.set(names.iter().flat_map(roles).collect());
+        names.iter().flat_map(roles).collect()
     }
 
     /// What a host may do here, and nowhere else: mint, sign, clean and read.
     fn grant(&self, certname: &str) -> Option<Grant> {
-        let grant = self.0.of_certname(&certname.to_lowercase());
+        let grant = self.0.of_certname(&certname.to_ascii_lowercase());
         let is_trusted = [Needs::Mint(Names::All), Needs::Sign(Names::All)]
             .into_iter()
             .all(|needs| grant.demand(needs, None).is_ok());
@@ -108,8 +113,7 @@ impl ForemanDoor {
             Some(certname) => Caller::Agent { certname },
             None => Caller::of(peer, self.authority(), self.puppet.issuer()),
         };
-        let path = masked_tokens(parts.uri.path());
-        let path = terminal_safe(&path);
+        let path = shown(parts.uri.path());
         let refused = |why: String| {
             info!(%path, method = %parts.method, %caller, "forbidden");
             Err(Refused::Forbidden(why))

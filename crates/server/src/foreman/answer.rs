@@ -2,9 +2,8 @@
 
 use axum::body::Body;
 use axum::response::Response;
+use countersign_authority::Broken;
 use countersign_authority::store::StoreFault;
-use countersign_authority::{Broken, masked_tokens};
-use countersign_pki::terminal_safe;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
@@ -12,6 +11,7 @@ use tracing::{error, warn};
 
 use crate::body::BodyFault;
 use crate::limits::TooMany;
+use crate::redaction::shown;
 
 /// It is done, and there is nothing to say: Foreman reads an empty body as `true`.
 pub(super) fn done() -> Response {
@@ -43,7 +43,8 @@ pub(super) fn failed(what: &str, why: &dyn std::fmt::Display) -> Response {
     with(
         StatusCode::NOT_ACCEPTABLE,
         TEXT,
-        format!("Failed to {what}: {why}"),
+        // A secret that was mistaken for a name may stand in the reason.
+        shown(&format!("Failed to {what}: {why}")),
     )
 }
 
@@ -120,11 +121,6 @@ pub(super) fn bad_body(fault: BodyFault) -> Response {
         BodyFault::BrokenOff => StatusCode::BAD_REQUEST,
     };
     with(status, TEXT, fault.to_string())
-}
-
-/// A name as it may be repeated: anybody's text, or a secret that was mistaken for one.
-pub(super) fn shown(name: &str) -> String {
-    terminal_safe(&masked_tokens(name)).into_owned()
 }
 
 fn with(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response {

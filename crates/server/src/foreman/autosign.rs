@@ -15,6 +15,7 @@ use tracing::info;
 
 use super::admission::TrustedHost;
 use super::{ForemanDoor, answer, parameters};
+use crate::redaction::shown;
 
 /// `GET /puppet/ca/autosign`: the names that have a token which can be used.
 pub(super) async fn list(State(door): State<ForemanDoor>) -> Response {
@@ -33,7 +34,7 @@ pub(super) async fn enable(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let what = format!("enable autosign for {}", answer::shown(&certname));
+    let what = format!("enable autosign for {}", shown(&certname));
     let longest = door.authority().longest_token_seconds();
     let minutes = parameters::token_ttl(&uri, &headers, &body);
     let order = TokenOrder {
@@ -69,12 +70,12 @@ pub(super) async fn disable(
         .await;
     match revoked {
         Ok(count) => {
-            let name = answer::shown(&certname);
+            let name = shown(&certname);
             info!(name, count, actor = %host.requester, "tokens taken back");
             answer::done()
         }
         Err(TokenFault::Broken(fault)) => {
-            let what = format!("remove autosign for {}", answer::shown(&certname));
+            let what = format!("remove autosign for {}", shown(&certname));
             answer::broken(&what, &fault)
         }
         // Nobody of that name could have one.

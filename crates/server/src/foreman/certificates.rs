@@ -19,6 +19,7 @@ use tracing::{error, info};
 use super::admission::TrustedHost;
 use super::{ForemanDoor, answer};
 use crate::puppet::{Certname, PuppetDoor, REVOCATION_REASON, Unsigned, date, integer};
+use crate::redaction::shown;
 
 /// `GET /puppet/ca`: an object with a member for every name, of any length.
 pub(super) async fn list(State(door): State<ForemanDoor>) -> Response {
@@ -54,7 +55,7 @@ pub(super) async fn sign(
     Extension(host): Extension<TrustedHost>,
     Path(certname): Path<String>,
 ) -> Response {
-    let what = format!("sign certificate(s) for {}", answer::shown(&certname));
+    let what = format!("sign certificate(s) for {}", shown(&certname));
     if let Err(fault) = Certname::parse(&certname) {
         return answer::failed(&what, &fault);
     }
@@ -100,7 +101,7 @@ pub(super) async fn clean_validate(
 
 impl ForemanDoor {
     async fn clean(&self, certname: &str, host: &TrustedHost) -> Response {
-        let what = format!("remove certificate(s) for {}", answer::shown(certname));
+        let what = format!("remove certificate(s) for {}", shown(certname));
         let (authority, issuer) = (self.authority(), self.puppet.issuer());
         let (names, actor) = (vec![certname.to_owned()], &host.requester);
         let cleaned = authority.clean(issuer, names, REVOCATION_REASON, actor);
@@ -113,7 +114,7 @@ impl ForemanDoor {
         let door = PuppetDoor::DOOR;
         match authority.retire(issuer, certname, &door, actor).await {
             Ok(_) => {
-                let name = answer::shown(certname);
+                let name = shown(certname);
                 info!(name, %actor, "cleaned");
                 answer::done()
             }

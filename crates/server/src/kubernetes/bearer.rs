@@ -40,13 +40,17 @@ impl Bearer {
         limits: Option<&RequestLimits>,
     ) -> Result<Option<UserInfo>, Refusal> {
         let (carried, now) = (self.carried(), door.authority.now());
-        if let Some(limits) = limits {
-            limits.admit_token(source, &carried, now)?;
+        let admitted = limits.map_or(Ok(()), |limits| limits.admit_token(source, &carried, now));
+        if carried == CarriedToken::Other {
+            admitted?;
         }
+        // Compared even where others have sent too many wrong ones under its public part: it is one look-up, and
+        // whoever has the right one must not wait for them.
         let known = door.authority.bearer_token(&self.0).await?;
         if known.is_none() {
             debug!(%source, "a bearer token does not count");
             if let Some(limits) = limits {
+                admitted?;
                 limits.token_failed(source, &carried, now);
             }
         }

@@ -18,6 +18,7 @@ use super::call::Call;
 use super::faults::CLIENT_SIGNER;
 use super::identity::{MASTERS, User};
 use super::object::Attachment;
+use super::secrets::token_faults;
 use super::{DOOR, KubernetesDoor};
 use crate::limits::{RequestLimits, TooMany};
 
@@ -85,6 +86,10 @@ impl NewRequest {
     /// Validation (422), then admission (403), in this order.
     fn examine(object: &CertificateSigningRequest) -> Result<Self, Refusal> {
         let CertificateSigningRequest { metadata, spec, .. } = object;
+        let errors = token_faults(object);
+        if !errors.is_empty() {
+            return Err(Resource::CSR.invalid(&metadata.name, &errors).into());
+        }
         let csr = read_request(&spec.request);
         let check = |_: &[u8]| csr.as_ref().map(|_| ()).map_err(Clone::clone);
         let mut errors = validate::create(object, &check);
@@ -105,7 +110,7 @@ impl NewRequest {
         };
         refuse_secrets(object, Some(&csr))?;
         admit(&csr, &signer).map_err(|text| Resource::CSR.not_admitted(&metadata.name, &text))?;
-        let attachment = Attachment::of_new(object, csr.der()).to_bytes()?;
+        let attachment = Attachment::of_new(object, &csr).to_bytes()?;
         let wishes = Wishes {
             usages: spec.usages.clone(),
             expiration_seconds: spec
@@ -129,7 +134,7 @@ impl KubernetesDoor {
 
     /// Counts a request of anybody but an administrator, as API servers do between authentication and authorization.
     /// Names do not count here: the object's stands in a body that is not read yet.
-    fn admit_rate(&self, limits: &RequestLimits, user: &User) -> Result<(), Refusal> {
+    pub(super) fn admit_rate(&self, limits: &RequestLimits, user: &User) -> Result<(), Refusal> {
         if user.is_administrator() {
             return Ok(());
         }
@@ -225,7 +230,7 @@ impl From<TooMany> for Refusal {
 }
 
 /// Reads the first PEM block and nothing behind it, as API servers do; its label must be exact.
-fn read_request(text: &[u8]) -> Result<CheckedCsr, String> {
+pub(super) fn read_request(text: &[u8]) -> Result<CheckedCsr, String> {
     let limits = pem::PemLimits {
         max_text: CsrLimits::STANDARD.max_pem,
         ..pem::PemLimits::REQUEST

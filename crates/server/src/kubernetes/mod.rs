@@ -19,6 +19,7 @@ mod identity;
 mod object;
 mod read;
 mod review;
+mod secrets;
 mod update;
 
 use axum::Router;

@@ -12,7 +12,7 @@ use countersign_kapi::model::{APPROVED, DENIED, FAILED};
 use countersign_kapi::{
     CertificateSigningRequest, Condition, ObjectMeta, RequestStatus, Spec, Status, Time, UserInfo,
 };
-use countersign_pki::{UnixTime, pem};
+use countersign_pki::{CheckedCsr, UnixTime, pem};
 use countersign_policy::Identity;
 use serde::{Deserialize, Serialize};
 use tracing::error;
@@ -20,6 +20,8 @@ use tracing::error;
 use super::KubernetesDoor;
 use super::answer::Refusal;
 use super::faults::failure_text;
+use super::secrets::{may_be_kept, without_secrets};
+use crate::limits::is_about_token;
 
 /// What this door keeps beside a record.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -28,7 +30,7 @@ pub(super) struct Attachment {
     /// Labels, annotations, owners, finalizers, the time of deletion. Never name, uid or version:
     /// those are the record's.
     metadata: ObjectMeta,
-    /// The PEM text that the client sent, base64; absent if it is the plain form of the message.
+    /// The PEM text that the client sent, base64; absent if it is the plain form of the message, or has a token in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     request: Option<String>,
     /// Conditions as they were written.
@@ -37,10 +39,11 @@ pub(super) struct Attachment {
 }
 
 impl Attachment {
-    /// What there is to keep of a new object with this PKCS#10 message.
-    pub(super) fn of_new(object: &CertificateSigningRequest, message: &[u8]) -> Self {
+    /// What there is to keep of a new object with this request.
+    pub(super) fn of_new(object: &CertificateSigningRequest, csr: &CheckedCsr) -> Self {
         let sent = &object.spec.request;
-        let request = (*sent != plain_pem(message)).then(|| STANDARD.encode(sent));
+        let is_kept = *sent != plain_pem(csr.der()) && may_be_kept(sent, csr);
+        let request = is_kept.then(|| STANDARD.encode(sent));
         Self {
             request,
             ..Self::default()
@@ -66,7 +69,7 @@ impl Attachment {
             uid: String::new(),
             resource_version: String::new(),
             creation_timestamp: None,
-            ..object.metadata.clone()
+            ..without_secrets(object.metadata.clone())
         };
         Self { metadata, ..self }
     }
@@ -214,9 +217,7 @@ impl KubernetesDoor {
                     record.explanation.in_short(),
                 );
             }
-            RequestState::Denied => {
-                imply(DENIED, "CountersignDenied", record.explanation.in_short());
-            }
+            RequestState::Denied => imply(DENIED, "CountersignDenied", denial_text(record)),
         }
         if record.state == RequestState::Failed {
             imply(
@@ -226,6 +227,14 @@ impl KubernetesDoor {
             );
         }
         written
+    }
+}
+
+/// What was wrong with a token is told to nobody who shows one: an explanation has it, for administrators.
+fn denial_text(record: &RequestRecord) -> String {
+    match is_about_token(&record.explanation.code) {
+        true => format!("certificate request not authorised (request {})", record.id),
+        false => record.explanation.in_short(),
     }
 }
 

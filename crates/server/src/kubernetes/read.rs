@@ -1,5 +1,6 @@
 //! Reading objects: one, or a selection of all.
 
+use axum::Extension;
 use axum::extract::State;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -19,6 +20,7 @@ use super::call::Call;
 use super::identity::{Access, Reach, User};
 use super::object::Detail;
 use super::{DOOR, KubernetesDoor};
+use crate::limits::RequestLimits;
 
 /// `GET` on an object.
 pub(super) async fn get(State(door): State<KubernetesDoor>, call: Call) -> Answer {
@@ -36,7 +38,11 @@ pub(super) async fn get_approval(State(door): State<KubernetesDoor>, call: Call)
 }
 
 /// `GET` on the collection.
-pub(super) async fn list(State(door): State<KubernetesDoor>, call: Call) -> Answer {
+pub(super) async fn list(
+    State(door): State<KubernetesDoor>,
+    limits: Option<Extension<RequestLimits>>,
+    call: Call,
+) -> Answer {
     let mut selection = Selection::of(&call)?;
     let name = selection.fields.name().unwrap_or_default();
     let verb = if call.flag("watch") { "watch" } else { "list" };
@@ -58,6 +64,7 @@ pub(super) async fn list(State(door): State<KubernetesDoor>, call: Call) -> Answ
         limit: limit(&call)?,
         after: from.as_ref().map(|from| from.start.as_str()),
         detail: detail(shape),
+        limits: limits.as_ref().map(|Extension(limits)| limits),
     };
     // Later pages are read later, and may show more than the first one's version. Who watches from that version on
     // is told of everything since, so nothing is missed; a newer one would skip what changed on the earlier pages.
@@ -121,6 +128,8 @@ struct Part<'a> {
     /// Only names behind this one.
     after: Option<&'a str>,
     detail: Detail,
+    /// What reading counts against for those who see only their own.
+    limits: Option<&'a RequestLimits>,
 }
 
 /// Where a list goes on, as `continue` carries it. The form is that of API servers; clients hand it back as it is, and
@@ -183,6 +192,7 @@ impl KubernetesDoor {
             limit: None,
             after: None,
             detail: Detail::Whole,
+            limits: None,
         };
         Ok(self.select_part(selection, part).await?.0)
     }
@@ -203,6 +213,10 @@ impl KubernetesDoor {
             Some(_) | None => PAGE,
         };
         loop {
+            // Everybody's requests are read to find somebody's: that costs as many requests as there are pages.
+            if let (Some(owner), Some(limits)) = (&selection.owner, part.limits) {
+                self.admit_rate(limits, owner)?;
+            }
             let page = self
                 .authority
                 .requests(RequestFilter {

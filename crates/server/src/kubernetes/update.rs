@@ -24,6 +24,7 @@ use super::create::refuse_secrets;
 use super::faults::{act_refusal, patch_refusal};
 use super::identity::User;
 use super::object::Attachment;
+use super::secrets::token_faults;
 use super::{DOOR, KubernetesDoor};
 
 /// `PUT` on an object.
@@ -168,6 +169,12 @@ impl KubernetesDoor {
         old: &CertificateSigningRequest,
         new: &CertificateSigningRequest,
     ) -> Result<(), Refusal> {
+        let known = token_faults(old);
+        let mut added = token_faults(new);
+        added.retain(|fault| !known.contains(fault));
+        if !added.is_empty() {
+            return Err(Resource::CSR.invalid(&old.metadata.name, &added).into());
+        }
         // Both are the stored ones, put back by the preparation and checked when they came in.
         let stored = |_: &[u8]| Ok(());
         let checks = Checks {

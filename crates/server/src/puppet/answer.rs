@@ -3,13 +3,13 @@
 use axum::body::Body;
 use axum::response::Response;
 use countersign_authority::masked_tokens;
-use countersign_pki::terminal_safe;
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Method, StatusCode};
 
 use crate::access::Needed;
 use crate::body::BodyFault;
 use crate::limits::TooMany;
+use crate::redaction::shown;
 
 /// PEM, and nothing at all.
 pub(super) const PLAIN: &str = "text/plain";
@@ -74,7 +74,7 @@ pub(super) fn unrouted() -> Response {
 
 /// The reference's sentences, and one more where a role would have helped.
 pub(super) fn forbidden(path: &str, method: &Method, needed: Option<&Needed>) -> Response {
-    let path = terminal_safe(path);
+    let path = shown(path);
     let method = method.as_str().to_ascii_lowercase();
     let mut sentence = format!(
         "Forbidden request: {path} (method :{method}). Please see the server logs for details."

@@ -18,7 +18,7 @@ use tracing::{debug, info};
 use super::certname::{Certname, CertnameFault};
 use super::path::Route;
 use super::{Call, Caller, PuppetDoor, Rate, answer, faults};
-use crate::limits::{RequestLimits, Scope, TOKEN_MISSING, TooMany, is_token_failure};
+use crate::limits::{RequestLimits, Scope, TooMany, is_about_token, is_token_failure};
 use crate::peer::Peer;
 
 impl PuppetDoor {
@@ -54,7 +54,8 @@ impl PuppetDoor {
         }
     }
 
-    /// Whether the limits let a request's token be looked up, and the request through.
+    /// Whether the limits let a request through. A token that is good does, whoever has used up the budget of its name or
+    /// sent wrong ones under its public part: it is compared before the request is given up, and nothing else is done.
     async fn admit_token(
         &self,
         csr: &CheckedCsr,
@@ -66,12 +67,14 @@ impl PuppetDoor {
             debug!(%fault, "not taken");
             answer::too_many(fault)
         };
-        if let Some(limits) = &self.limits {
-            let (source, now) = (call.peer.address.ip(), self.authority().now());
-            limits.admit_token(source, carried, now).map_err(too_many)?;
-        }
-        let Rate::NameSpent(fault) = call.rate else {
-            return Ok(());
+        let (source, now) = (call.peer.address.ip(), self.authority().now());
+        let admitted = self
+            .limits
+            .as_ref()
+            .map(|limits| limits.admit_token(source, carried, now));
+        let fault = match (admitted, call.rate) {
+            (Some(Err(fault)), _) | (_, Rate::NameSpent(fault)) => fault,
+            (Some(Ok(())) | None, Rate::Within) => return Ok(()),
         };
         let is_good = match carried {
             CarriedToken::Id(_) => self.authority().has_good_token(csr, name).await,
@@ -292,9 +295,7 @@ fn taken(name: &str, submitted: &Submitted) -> Response {
         (Some(fault), _) if submitted.automatic => {
             answer::bad_request(faults::unsignable(name, fault))
         }
-        (_, RequestState::Denied)
-            if is_token_failure(&submitted.code) || submitted.code == TOKEN_MISSING =>
-        {
+        (_, RequestState::Denied) if is_about_token(&submitted.code) => {
             faults::not_authorised(submitted.id)
         }
         (_, RequestState::Denied) => faults::denied(submitted.id),

@@ -32,7 +32,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use countersign_authority::certname;
 use countersign_authority::{Act, Authority, Door, IssuerId, OnUnsignable, masked_tokens};
-use countersign_pki::{UnixTime, terminal_safe};
+use countersign_pki::UnixTime;
 use countersign_policy::{Requester, SignerName};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method};
@@ -42,6 +42,7 @@ use crate::access::{Access, Needed};
 use crate::body;
 use crate::limits::{RequestLimits, TooMany};
 use crate::peer::Peer;
+use crate::redaction::shown;
 
 pub use access::calls;
 pub(crate) use caller::Caller;
@@ -410,10 +411,9 @@ impl Call<'_> {
 }
 
 fn say_forbidden(method: &Method, path: &str, caller: &Caller<'_>, needed: Option<&Needed>) {
-    let shown = masked_tokens(path);
     let method = masked_tokens(method.as_str());
     let role = needed.map(Needed::role);
-    info!(path = %terminal_safe(&shown), %method, %caller, role, "forbidden");
+    info!(path = shown(path), %method, %caller, role, "forbidden");
 }
 
 /// The door as a service. It answers every path, so it is merged with others that have paths of their own.

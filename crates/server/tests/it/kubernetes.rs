@@ -12,6 +12,7 @@ mod creation;
 mod deletion;
 mod discovery;
 mod listing;
+mod secrets;
 mod updates;
 
 use axum::Router;

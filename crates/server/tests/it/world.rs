@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use countersign_authority::profile::{Authorization, OtherNames, PuppetSettings};
 use countersign_authority::{
     Authority, AuthorityConfig, Clock, Door, Issuer, IssuerId, KeyStore, Limits, Minted, OnWaiting,
-    Profile, Signer, Store, Submission, TokenOrder, TokenSettings,
+    Profile, Signer, Store, Submission, TokenOrder, TokenSettings, TokenText,
 };
 use countersign_keys::{
     FileKeys, KeySpec, RootCertificate, SystemEntropy, create_issuer, private_file,
@@ -81,10 +81,20 @@ pub(crate) struct World {
     pub(crate) clock: Arc<SetClock>,
     pub(crate) store: Arc<Switched>,
     keys: Arc<FileKeys>,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl World {
+    /// The files of the store, as they are.
+    pub(crate) fn stored(&self) -> Vec<u8> {
+        let files = std::fs::read_dir(self.folder.path()).unwrap();
+        let paths = files.map(|file| file.unwrap().path());
+        let of_store = paths.filter(|path| path.to_string_lossy().contains("countersign.db"));
+        of_store
+            .flat_map(|path| std::fs::read(path).unwrap())
+            .collect()
+    }
+
     pub(crate) async fn strict() -> Self {
         Self::start(Setup::STRICT).await
     }
@@ -141,7 +151,7 @@ impl World {
             clock,
             store,
             keys: issuer_keys,
-            _folder: folder,
+            folder,
         }
     }
 
@@ -446,6 +456,23 @@ fn signers(setup: &Setup) -> Vec<Signer> {
         on_waiting: OnWaiting::Refuse,
     })
     .collect()
+}
+
+/// The id of `token` with the secret of another.
+pub(crate) fn with_another_secret(token: &str) -> String {
+    let secret: [u8; 32] = std::array::from_fn(|at| u8::try_from(at).unwrap());
+    let id = token.split('.').nth(1).unwrap();
+    let bits = id.bytes().fold((0_u128, 0), |(bits, count), c| {
+        let five = if c.is_ascii_lowercase() {
+            c - b'a'
+        } else {
+            c - b'2' + 26
+        };
+        ((bits << 5) | u128::from(five), count + 5)
+    });
+    let bytes = bits.0.to_be_bytes();
+    let id = bytes.last_chunk::<10>().copied().unwrap();
+    TokenText::new(id, secret).expose().to_owned()
 }
 
 const TOKEN_POLICY: &str = "

@@ -8,7 +8,7 @@ use std::time::Duration;
 use countersign_authority::{Deciders as _, Question, QuestionToken};
 use countersign_pki::{CheckedCsr, CsrLimits, oid};
 use countersign_policy::{Webhook, WebhookAnswer};
-use countersign_testkit::csr::CsrBuilder;
+use countersign_testkit::csr::{CsrBuilder, TOKEN};
 use countersign_testkit::deadline::run_with_input;
 use countersign_testkit::decider::{Call, Decider, Step};
 use countersign_testkit::keys;
@@ -296,4 +296,39 @@ async fn a_token_is_named_and_not_shown() {
         "present": true, "id": "aaaqeayeaudaocaj", "verified": true, "external_ref": "foreman:host:42"
     });
     assert_eq!(asked["token"], expected);
+}
+
+#[tokio::test]
+async fn a_token_in_the_wrong_place_is_not_passed_on() {
+    let der = CsrBuilder::new("web02.example.com")
+        .name(&oid::ORGANIZATIONAL_UNIT, 0x0c, TOKEN.as_bytes())
+        .dns(TOKEN)
+        .dns("ott1.example.com")
+        .extension(&oid::puppet_oid("pp_role").unwrap(), TOKEN)
+        .sign(keys::ed25519());
+    let csr = CheckedCsr::check(&der, &CsrLimits::STANDARD).unwrap();
+    let secret = TOKEN.split('.').nth(2).unwrap();
+    for (certname, shown) in [
+        (TOKEN, "ott1.aaaqeayeaudaocaj.…"),
+        (
+            "ott1.infrastructure.example.com",
+            "ott1.infrastructure.example.com",
+        ),
+    ] {
+        let decider = allowing();
+        let webhook = world::webhook(&decider);
+        let question = Question {
+            certname,
+            csr: &csr,
+            ..world::question()
+        };
+        assert_eq!(world::load(&webhook).ask(&webhook, question).await, allow());
+        let call = decider.calls().remove(0);
+        let asked = call.json();
+        assert_eq!(asked["certname"], json!(shown));
+        let sans = json!(["DNS:ott1.aaaqeayeaudaocaj.…", "DNS:ott1.example.com"]);
+        assert_eq!(asked["csr"]["sans"], sans);
+        let text = String::from_utf8(call.body).unwrap();
+        assert!(!text.contains(&secret[..8]), "{text}");
+    }
 }

@@ -1,14 +1,15 @@
 //! Authorities that lie: what they give out is not installed.
 
 use std::fs;
+use std::net::TcpListener;
 
 use countersign_authority::{Clock as _, SystemClock};
 use countersign_pki::{AltName, Certificate, UnixTime, oid};
 use countersign_testkit::chain::{Ca, CrlFacts, Leaf};
-use countersign_testkit::decider::{Call, Decider, Guard, Step};
+use countersign_testkit::decider::{Call, Decider, Greeting, Guard, Step};
 use countersign_testkit::keys::{self, Key};
 
-use super::Machine;
+use super::{DEADLINE, Machine};
 use crate::site::install;
 
 const NAME: &str = "web01.example.com";
@@ -196,4 +197,83 @@ fn a_server_of_another_name_is_told_nothing() {
     machine.expect(&[], 1, "a name that stands in its certificate");
     // All that it was asked for is the bundle, to compare the fingerprint.
     assert_eq!(server.calls().len(), 1);
+}
+
+/// Whoever takes the place of the authority later, on the same port.
+fn impostor(port: TcpListener) -> Decider {
+    let ca = Ca::root("the authority", keys::ed25519(), now());
+    let bundle = ca.certificate.to_pem();
+    let given = leaf(&ca, NAME, keys::p256_a()).to_pem();
+    let part = move |call: &Call| {
+        let is_ca = call.path.ends_with("certificate/ca");
+        let body = if is_ca { &bundle } else { &given };
+        vec![Step::answer(200, "text/plain", body)]
+    };
+    let guard = Guard::localhost(&ca, now());
+    Decider::on(port, &guard, |_| Greeting::Welcome, Box::new(part)).unwrap()
+}
+
+fn trusting(port: &TcpListener, folder: &std::path::Path) -> Machine {
+    let key = folder.join("key.pem");
+    install(&key, keys::p256_a().pkcs8_pem(), 0o600);
+    let url = format!("https://localhost:{}", port.local_addr().unwrap().port());
+    let more = ["--trust-on-first-use", "--key", key.to_str().unwrap()];
+    Machine::at(&url, folder, NAME, &more)
+}
+
+#[test]
+fn the_first_use_is_one_also_if_the_connection_breaks() {
+    let ca = Ca::root("the authority", keys::p384(), now());
+    let bundle = ca.certificate.to_pem();
+    let port = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let part = move |_: &Call| vec![Step::answer(200, "text/plain", &bundle)];
+    // It says who it is, and is cut off.
+    let greeting = |connection| match connection {
+        1 => Greeting::Welcome,
+        _ => Greeting::Reset,
+    };
+    let guard = Guard::localhost(&ca, now());
+    let listener = port.try_clone().unwrap();
+    let server = Decider::on(listener, &guard, greeting, Box::new(part)).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let machine = trusting(&port, folder.path());
+    let running = machine.start(&["--wait", "60s"]);
+    assert!(server.wait_until(|so_far| so_far.connections > 1, DEADLINE));
+    drop(server);
+
+    let impostor = impostor(port);
+    assert_eq!(running.code(), Some(1));
+    assert!(impostor.calls().is_empty(), "{:?}", impostor.calls());
+    assert!(!machine.certificate().exists());
+}
+
+#[test]
+fn who_was_believed_first_is_on_disk_before_anything_is_sent() {
+    let ca = Ca::root("the authority", keys::p384(), now());
+    let bundle = ca.certificate.to_pem();
+    let port = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let machine = trusting(&port, folder.path());
+    let (installed, expected) = (machine.path("ca.pem"), bundle.clone());
+    let part = move |call: &Call| {
+        // By then the token is out.
+        let is_kept = fs::read_to_string(&installed).is_ok_and(|text| text == expected);
+        vec![match (&*call.method, call.path.ends_with("/ca")) {
+            ("PUT", _) if is_kept => Step::answer(200, "text/plain", ""),
+            ("PUT", _) => Step::answer(403, "text/plain", "too early"),
+            (_, true) => Step::answer(200, "text/plain", &bundle),
+            (_, false) => Step::answer(404, "text/plain", ""),
+        }]
+    };
+    let guard = Guard::localhost(&ca, now());
+    let listener = port.try_clone().unwrap();
+    let server = Decider::on(listener, &guard, |_| Greeting::Welcome, Box::new(part)).unwrap();
+    machine.expect(&["--no-wait"], 1, "waits to be signed");
+    drop(server);
+
+    // From then on nobody else is believed, whatever the flag says.
+    let impostor = impostor(port);
+    machine.expect(&["--no-wait"], 1, "nothing secret was sent");
+    assert!(impostor.calls().is_empty(), "{:?}", impostor.calls());
+    assert!(!machine.certificate().exists());
 }

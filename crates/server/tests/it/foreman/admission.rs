@@ -105,6 +105,14 @@ async fn what_is_not_served_is_text_and_secrets_in_paths_are_not_repeated() {
         format!("POST /puppet/ca/{token}"),
         format!("DELETE /puppet/ca/autosign/{token}"),
         format!("DELETE /puppet/ca/{token}"),
+        format!("GET /{}", token.replacen('.', "%2e", 1)),
+        format!("DELETE /puppet/ca/{}", token.replace('.', "%2E")),
+        format!("DELETE /puppet/ca/{}", token.replacen('.', "%252e", 1)),
+        format!("POST /puppet/ca/{}", token.replacen('.', "%252e", 1)),
+        format!(
+            "POST /puppet/ca/autosign/{}",
+            token.replacen("ott1", "%256ftt1", 1)
+        ),
     ] {
         for peer in [&site.foreman, &agent] {
             let answer = site.call_from(peer, &line).await;

@@ -1,5 +1,6 @@
 //! Tokens by Foreman's calls, in its order: from the start of a build to the host's end.
 
+use countersign_authority::store::StoreFault;
 use countersign_authority::{TokenFilter, TokenStatus, TokenText};
 use countersign_pki::{Certificate, pem};
 use countersign_testkit::csr::{CsrBuilder, SignatureFlaw};
@@ -9,6 +10,7 @@ use serde_json::json;
 
 use super::{FOREMAN, Site, Understood, request, usual_request};
 use crate::exchange::Call;
+use crate::world::with_another_secret;
 
 const N1: &str = "n1.example.com";
 
@@ -260,6 +262,28 @@ async fn without_tokens_there_is_nothing_to_mint_or_to_validate() {
     assert_eq!(site.foreman(&line).await, Understood::True);
 }
 
+/// A smart proxy answers 406 to whatever it could not find out: the policy script does not sign then, and asks again.
+#[tokio::test]
+async fn a_store_that_fails_validates_nothing_and_is_not_described() {
+    let site = Site::start().await;
+    let token = site.mint(N1).await;
+    let request = usual_request(N1, &token);
+    site.world.store.set(Some(|| StoreFault::Failed {
+        source: "/var/lib/somewhere".into(),
+    }));
+    let line = format!("POST /puppet/ca/autosign/{N1}");
+    let answers = [site.validate(&request).await, site.call(&line).await];
+    for answer in &answers {
+        assert_eq!(answer.status, 406, "{}", answer.text());
+        assert!(answer.text().starts_with("Failed to "), "{}", answer.text());
+        for told in ["/var/lib", "token_", token.split('.').nth(2).unwrap()] {
+            assert!(!answer.text().contains(told), "{}", answer.text());
+        }
+    }
+    site.world.store.set(None);
+    assert_eq!(site.validate(&request).await.status, 200);
+}
+
 /// Trying secrets for a token's id ends soon, and keeps nobody else waiting.
 #[tokio::test]
 async fn wrong_tokens_are_counted_each_for_itself() {
@@ -272,5 +296,12 @@ async fn wrong_tokens_are_counted_each_for_itself() {
     assert_eq!(answer.status, 429, "{}", answer.text());
     assert!(answer.header("retry-after").is_some());
     let token = site.mint(N1).await;
+    // Not even for the host whose token's public part was tried.
+    let wrong = usual_request(N1, &with_another_secret(&token));
+    for _ in 0..30 {
+        assert_eq!(site.validate(&wrong).await.status, 404);
+    }
+    assert_eq!(site.validate(&wrong).await.status, 429);
     assert_eq!(site.validate(&usual_request(N1, &token)).await.status, 200);
+    assert_eq!(site.validate(&wrong).await.status, 429);
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{Api, CSRS, Call, Reply, approval_of, condition_types, manifest, path_of};
 use crate::exchange;
-use crate::world::{KUBE_CLIENT, KUBERNETES_ADMIN, World};
+use crate::world::{KUBE_CLIENT, KUBERNETES_ADMIN, World, with_another_secret};
 
 const ENROLMENT_TOKEN: &str = "countersign.dev/enrolment-token";
 
@@ -353,8 +353,23 @@ async fn a_token_for_another_name_signs_nothing() {
         .create_as(&token, &signed_by("one", keys::p256_a()))
         .await;
     assert_eq!(created.status, StatusCode::CREATED, "{created:?}");
-    assert_ne!(api.state("one").await, RequestState::Issued);
+    assert_eq!(api.state("one").await, RequestState::Denied);
     assert_eq!(api.uses(&token).await, 0);
+    // Whoever shows a token is not told what is wrong with it; whoever explains the request is.
+    let record = api.record("one").await.unwrap();
+    let said = format!("certificate request not authorised (request {})", record.id);
+    let shown = api.bearer(token.expose(), "GET", &path_of(&created.value()));
+    for object in [created.value(), shown.send().await.ok()] {
+        let denied = &object["status"]["conditions"][0];
+        assert_eq!(
+            (&denied["type"], &denied["message"]),
+            (&json!("Denied"), &json!(said)),
+            "{object}"
+        );
+        assert!(!object.to_string().contains("token_"), "{object}");
+    }
+    let (code, why) = (&record.explanation.code, record.explanation.in_short());
+    assert!(code.starts_with("token_") && why.contains("token"), "{why}");
 }
 
 #[tokio::test]
@@ -465,4 +480,13 @@ async fn wrong_tokens_are_counted() {
     assert!(answer.header("retry-after").is_some());
     let token = api.mint("jane").await;
     assert_eq!(get(token.expose()).await.status, 200);
+    // Whoever tries its public part does not keep the right one waiting.
+    let wrong = with_another_secret(token.expose());
+    for status in [401, 401, 401, 429] {
+        assert_eq!(get(&wrong).await.status, status);
+    }
+    assert_eq!(get(token.expose()).await.status, 200);
+    for status in [401, 401, 401, 429] {
+        assert_eq!(get("garbage").await.status, status);
+    }
 }

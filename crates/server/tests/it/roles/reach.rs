@@ -2,6 +2,7 @@
 
 use countersign_authority::{RequestState, TokenOrder};
 use countersign_server::access::{Entry, Holder, Role};
+use countersign_server::foreman::TrustedHosts;
 use countersign_testkit::csr::CsrBuilder;
 use serde_json::json;
 
@@ -242,6 +243,56 @@ async fn nobody_signs_an_identity_that_may_do_more_than_they_may() {
     }
 }
 
+/// A name that mints and signs at the Foreman listener is worth that much to whoever has it signed, and nothing here.
+#[tokio::test]
+async fn nobody_signs_a_trusted_host_who_may_do_less() {
+    let site = Site::open().await;
+    site.access.set(entries_of_two_roles());
+    let trust = |names: &[&str]| {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        site.access.set_elsewhere(TrustedHosts::roles(&names));
+    };
+    trust(&["Foreman.lab"]);
+    for name in ["foreman.lab", "web01.lab"] {
+        site.wait(name).await;
+    }
+    let native = "POST /enrol/v1/requests/puppet/foreman.lab/approve";
+    let status = format!("PUT {V1}/certificate_status/foreman.lab");
+    let signed = r#"{"desired_state":"signed"}"#;
+    let signer = site.world.puppet_agent("signer").await;
+    let limited = site.world.puppet_agent("limited").await;
+    for peer in [&signer, &limited] {
+        let refused = site.at_puppet(peer, native, "").await;
+        let told = refused.json()["error"]["message"].clone();
+        assert_eq!(told, "this call needs the role admin for foreman.lab");
+        let refused = site.at_puppet(peer, &status, signed).await;
+        assert_eq!(refused.status, 403, "{peer:?}");
+    }
+    let user = site.user("dan", "deciders").await;
+    assert_eq!(site.at_kubernetes(&user, native).await.status, 403);
+    let all = format!("POST {V1}/sign/all");
+    let all = site.at_puppet(&signer, &all, "").await.json();
+    assert_eq!(all["signed"], json!(["web01.lab"]));
+    assert_eq!(all["signing-errors"], json!(["foreman.lab"]));
+
+    // Somebody who may do as much signs it, and everybody who signs does once it is off the list.
+    let both = site.world.puppet_agent("both").await;
+    assert_eq!(site.at_puppet(&both, native, "").await.status, 200);
+    trust(&["other.lab"]);
+    site.wait("smart-proxy.lab").await;
+    let status = format!("PUT {V1}/certificate_status/smart-proxy.lab");
+    trust(&["smart-proxy.lab"]);
+    assert_eq!(site.at_puppet(&signer, &status, signed).await.status, 403);
+    trust(&[]);
+    assert_eq!(site.at_puppet(&signer, &status, signed).await.status, 204);
+
+    // It has no role here.
+    trust(&["agent"]);
+    let agent = site.world.puppet_agent("agent").await;
+    let reads = site.at_puppet(&agent, "GET /enrol/v1/requests", "").await;
+    assert_eq!(reads.status, 403);
+}
+
 /// A token limits the whole certificate, and so does the role of whoever mints it.
 #[tokio::test]
 async fn a_limited_minters_tokens_stay_within_its_suffixes() {
@@ -362,11 +413,8 @@ async fn a_limited_minter_sees_and_ends_its_own_tokens_alone() {
     );
 }
 
-/// Who mints does not revoke certificates, and who signs does not end tokens; for both together both are needed.
-#[tokio::test]
-async fn revoking_a_tokens_certificates_needs_two_roles() {
-    let site = Site::open().await;
-    site.world.use_tokens();
+/// Who mints also signs: `both` for every name, `lab` below `.lab`.
+fn entries_of_two_roles() -> Vec<Entry> {
     let mut entries = super::entries();
     for (name, role, limit) in [
         ("both", Role::Mint, None),
@@ -380,7 +428,56 @@ async fn revoking_a_tokens_certificates_needs_two_roles() {
             suffixes: limit.map(super::suffix).into_iter().collect(),
         });
     }
-    site.access.set(entries);
+    entries
+}
+
+/// What replaces a certificate revokes it, and brings back a name that was put out.
+#[tokio::test]
+async fn a_token_that_replaces_certificates_needs_two_roles() {
+    let site = Site::open().await;
+    site.world.use_tokens();
+    site.access.set(entries_of_two_roles());
+    for (who, rows) in [
+        ("minter", [(403, "the role sign for a.x.lab")].as_slice()),
+        ("builder", &[(403, "the role sign for a.x.lab")]),
+        ("signer", &[(403, "the role mint")]),
+        (
+            "lab",
+            &[
+                (201, ""),
+                (403, "the role sign for a.x.prod"),
+                (201, ""),
+                (403, "the role sign for *.x.prod"),
+            ],
+        ),
+        ("both", &[(201, ""); 4]),
+        ("boss", &[(201, ""); 4]),
+    ] {
+        let peer = site.world.puppet_agent(who).await;
+        let orders = [
+            json!({"certname": "a.x.lab", "allow_replace": true}),
+            json!({"certname": "a.x.prod", "allow_replace": true}),
+            json!({"glob": "*.x.lab", "max_uses": 1, "allow_replace": true}),
+            json!({"glob": "*.x.prod", "max_uses": 1, "allow_replace": true}),
+        ];
+        for (order, (status, needed)) in orders.iter().zip(rows) {
+            let line = "POST /enrol/v1/tokens";
+            let answer = site.at_puppet(&peer, line, &order.to_string()).await;
+            assert_eq!(answer.status, *status, "{who} {order}: {}", answer.text());
+            if answer.status == 403 {
+                let told = answer.json()["error"]["message"].clone();
+                assert_eq!(told, format!("this call needs {needed}"), "{who} {order}");
+            }
+        }
+    }
+}
+
+/// Who mints does not revoke certificates, and who signs does not end tokens; for both together both are needed.
+#[tokio::test]
+async fn revoking_a_tokens_certificates_needs_two_roles() {
+    let site = Site::open().await;
+    site.world.use_tokens();
+    site.access.set(entries_of_two_roles());
     let lab = site.world.puppet_agent("lab").await;
     for (who, name, status, needed) in [
         ("minter", "a.lab", 403, "the role sign"),
