@@ -67,7 +67,7 @@ pub enum InventoryFault {
         name: String,
     },
     /// None of that name is there.
-    #[error("{} is not in the inventory", shown(.name))]
+    #[error("{} is not in the inventory", discreet(.name))]
     NotFound {
         /// The name.
         name: String,
@@ -108,7 +108,7 @@ pub enum MachineFault {
     #[error("there are more than {MAX_MACHINE_ADDRESSES} addresses")]
     Addresses,
     /// An address is not of its type.
-    #[error("address {} is not {}", shown(.address), if .kind.is_ip() { "an IP address" } else { "a host name" })]
+    #[error("address {} is not {}", discreet(.address), if .kind.is_ip() { "an IP address" } else { "a host name" })]
     Address {
         /// Its type.
         kind: AddressKind,
@@ -377,9 +377,14 @@ fn shown(name: &str) -> Cow<'_, str> {
     if name.is_empty() {
         return Cow::Borrowed("a record without a name");
     }
-    match terminal_safe(name) {
-        Cow::Borrowed(name) => masked_tokens(name),
-        Cow::Owned(name) => Cow::Owned(masked_tokens(&name).into_owned()),
+    discreet(name)
+}
+
+/// A text that may be shown: nothing in it acts on a terminal, and a token that is taken for a name stays secret.
+fn discreet(text: &str) -> Cow<'_, str> {
+    match terminal_safe(text) {
+        Cow::Borrowed(text) => masked_tokens(text),
+        Cow::Owned(text) => Cow::Owned(masked_tokens(&text).into_owned()),
     }
 }
 
@@ -435,7 +440,8 @@ fn checked_address(address: MachineAddress) -> Result<MachineAddress, MachineFau
         let parsed = address.parse::<IpAddr>().ok();
         parsed.map(|number| number.to_canonical().to_string())
     } else {
-        Some(inventory_name(&address)).filter(|name| is_host_name(name))
+        let name = Some(inventory_name(&address));
+        name.filter(|name| is_host_name(name) && !looks_like_a_token(name))
     };
     match compared {
         Some(address) => Ok(MachineAddress { kind, address }),
@@ -482,6 +488,9 @@ mod tests {
         }
     }
 
+    const TOKEN: &str =
+        "ott1.aaaqeayeaudaocaj.eaqseizeeutcokbjfivsyljof4ydcmrtgq2tmnzyhe5dwpb5hy7q.zqthxay";
+
     #[test]
     fn names_and_addresses_take_the_form_in_which_they_are_compared() {
         let given = Machine {
@@ -515,6 +524,11 @@ mod tests {
     #[case(Machine { addresses: vec![at(AddressKind::InternalDNS, "-a")], ..machine() }, "address -a is not a host name")]
     #[case(Machine { addresses: vec![at(AddressKind::ExternalDNS, "*.a")], ..machine() }, "address *.a is not a host name")]
     #[case(Machine { addresses: vec![at(AddressKind::Hostname, "")], ..machine() }, "address  is not a host name")]
+    #[case(Machine { role: TOKEN.to_owned(), ..machine() }, "role looks like an enrolment token, which is a secret and is not kept")]
+    #[case(
+        Machine { addresses: vec![at(AddressKind::Hostname, TOKEN)], ..machine() },
+        "address ott1.aaaqeayeaudaocaj.… is not a host name"
+    )]
     #[case(
         Machine { not_before: Some(UnixTime(60)), not_after: Some(UnixTime(60)), ..machine() },
         "not_before (1970-01-01T00:01:00Z) must be earlier than not_after (1970-01-01T00:01:00Z)"

@@ -195,7 +195,6 @@ fn a_machine_that_is_killed_at_any_moment_enrols_with_the_same_token_at_the_kube
 fn a_machine_that_is_killed_at_any_moment_enrols_with_the_same_token(door: Door) {
     let world = World::start(door);
     let (_never, pause) = std::sync::mpsc::sync_channel::<()>(0);
-    let mut used = 0;
     for number in 0..kills(10) {
         let host = format!("worker-{number}");
         let token = world.mint(&host);
@@ -203,9 +202,6 @@ fn a_machine_that_is_killed_at_any_moment_enrols_with_the_same_token(door: Door)
         let first = machine.start(&with_token(&token));
         let _elapsed = pause.recv_timeout(Duration::from_millis(u64::from(number % 30) * 9));
         first.kill9();
-        let is_used = world.token(&token)["uses"] == 1;
-        used += usize::from(is_used && !machine.certificate().exists());
-
         machine.expect(&with_token(&token), 0, &host);
         world.assert_used(&token, &machine);
         let thief = world.machine(&host, &format!("{host}-thief"));
@@ -213,7 +209,6 @@ fn a_machine_that_is_killed_at_any_moment_enrols_with_the_same_token(door: Door)
         assert_eq!(refused.code, Some(1), "{refused}");
         assert!(!thief.certificate().exists());
     }
-    println!("{used} were killed after their token was used and before they had the certificate");
 }
 
 /// The token of a node approves the request of its kubelet, which nobody signs here.

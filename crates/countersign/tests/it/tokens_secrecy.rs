@@ -251,13 +251,32 @@ fn bearers_come_to_the_kubernetes_door(stage: &mut Stage) {
         }
     }
     let admin = stage.site.kubernetes_admin();
-    for body in [
-        kubernetes_request_for(&token, CLIENTS, keys::p256_c()).to_string(),
-        json!({"kind": token, "apiVersion": token}).to_string(),
-        format!("{{\"{token}\": {token}"),
+    let named = kubernetes_request_for(&token, CLIENTS, keys::p256_c());
+    let (mut subject, mut note) = (named.clone(), named.clone());
+    subject["metadata"]["name"] = json!("subject");
+    note["metadata"] = json!({"name": "note", "annotations": {"note": token}});
+    for (body, status) in [
+        (named.to_string(), 422),
+        (subject.to_string(), 422),
+        (note.to_string(), 422),
+        (json!({"kind": token, "apiVersion": token}).to_string(), 400),
+        (format!("{{\"{token}\": {token}"), 400),
     ] {
-        stage.call(&admin, "POST", REQUESTS, &[JSON], body.as_bytes());
+        let answer = stage.call(&admin, "POST", REQUESTS, &[JSON], body.as_bytes());
+        assert_eq!(answer.unwrap().status, status);
     }
+    // An object that is there is given none either.
+    let labelled = json!({"metadata": {"annotations": {"note": token}}}).to_string();
+    let patch = [("Content-Type", "application/merge-patch+json")];
+    let object_of_jane = format!("{REQUESTS}/jane");
+    let answer = stage.call(
+        &admin,
+        "PATCH",
+        &object_of_jane,
+        &patch,
+        labelled.as_bytes(),
+    );
+    assert_eq!(answer.unwrap().status, 422);
     for path in [
         REQUESTS,
         &format!("{REQUESTS}/jane"),
