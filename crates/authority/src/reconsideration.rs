@@ -268,7 +268,7 @@ impl Core {
             Err(CommitFault::Conflict { precondition }) => {
                 let is_newest = matches!(precondition, Precondition::NewestCertificate { .. });
                 let is_stale =
-                    !is_about_evidence(&precondition) && !(is_newest && uses_token(&uses));
+                    !(is_about_evidence(&precondition) || is_newest && uses_token(&uses));
                 return Ok(Judged::Conflict { is_stale });
             }
             Err(other) => return Err(commit_broken(other)),
