@@ -296,9 +296,8 @@ impl Profile {
         if !unknown.is_empty() {
             return Err(ProfileFault::Extensions { oids: unknown });
         }
-        match requested().find(|e| e.text_value().is_none()) {
-            Some(extension) => return Err(ProfileFault::ExtensionValue { oid: extension.oid }),
-            None => {}
+        if let Some(extension) = requested().find(|e| e.text_value().is_none()) {
+            return Err(ProfileFault::ExtensionValue { oid: extension.oid });
         }
         // A preshared key may carry one; it stays out of the certificate.
         let holds_token = |e: &&Extension| {
