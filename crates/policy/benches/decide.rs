@@ -6,7 +6,8 @@ use std::sync::Arc;
 use countersign_pki::{CheckedCsr, CsrLimits, UnixTime};
 use countersign_policy::{
     Allowlist, Evidence, Expression, ListSource, Outcome, Policy, Request, Requester, Rule,
-    RuleEffect, RuleKind, SignerName, Verdict, Wishes, decide,
+    RuleEffect, RuleKind, SignerName, Token, TokenBinding, TokenFacts, TokenTerms, Verdict, Wishes,
+    decide,
 };
 use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::keys;
@@ -23,7 +24,8 @@ fn decisions(c: &mut Criterion) {
     .unwrap();
     let signer = SignerName::parse("countersign.dev/puppet-agent").unwrap();
     let (requester, wishes) = (Requester::anonymous(None), Wishes::default());
-    let evidence = Evidence::none().with_person(None);
+    let token = TokenFacts::Known(Box::new(token()));
+    let evidence = Evidence::none().with_person(None).with_token(Ok(token), 0);
     let mut group = c.benchmark_group("decide");
     group.throughput(Throughput::Elements(1));
     for (case, rules) in cases(&signer) {
@@ -58,6 +60,27 @@ fn decisions(c: &mut Criterion) {
     group.finish();
 }
 
+/// A token for the name, with its second name listed.
+fn token() -> Token {
+    Token {
+        id: "aaaqeayeaudaocaj".to_owned(),
+        binding: TokenBinding::Exact("web01.prod.example.com".to_owned()),
+        not_before: UnixTime(0),
+        expires_at: UnixTime(i64::MAX),
+        max_uses: 1,
+        uses: 0,
+        revoked: false,
+        locked: false,
+        terms: TokenTerms {
+            allowed_sans: vec!["DNS:www.example.com".to_owned()],
+            ..TokenTerms::default()
+        },
+        same: None,
+        other: None,
+        existing: None,
+    }
+}
+
 /// Policies that all approve the request by their last rule.
 fn cases(signer: &SignerName) -> Vec<(&'static str, Vec<Rule>)> {
     let rule = |kind| Rule::approving("rule", vec![signer.clone()], kind);
@@ -87,6 +110,7 @@ fn cases(signer: &SignerName) -> Vec<(&'static str, Vec<Rule>)> {
             "allowlist of 100 lines",
             vec![rule(RuleKind::Allowlist(ListSource::Names(Arc::new(list))))],
         ),
+        ("an enrolment token", vec![rule(RuleKind::Token)]),
         (
             "one expression",
             vec![cel(r#"request.commonName.endsWith(".prod.example.com")"#)],
