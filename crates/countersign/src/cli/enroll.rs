@@ -58,7 +58,7 @@ pub(crate) enum EnrollCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
-    /// The name that was enrolled [default: this machine's fully qualified name, in lower case]
+    /// The name that was enrolled [default: this machine's, or the only one that is installed there]
     pub(crate) name: Option<String>,
     #[command(flatten)]
     pub(crate) place: PlaceArgs,

@@ -53,6 +53,25 @@ impl Place {
         place
     }
 
+    /// The names that have a key there, in order.
+    pub(super) fn names(args: &PlaceArgs) -> Vec<String> {
+        let (folder, ending) = match &args.puppet_ssldir {
+            Some(ssldir) => (ssldir.join(PRIVATE_KEYS), ".pem"),
+            None => {
+                let dir = args.dir.as_deref().unwrap_or(Path::new(DEFAULT));
+                (dir.to_owned(), "-key.pem")
+            }
+        };
+        let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let names = files.filter_map(|file| {
+            let file = file.file_name().into_string().ok()?;
+            file.strip_suffix(ending).map(str::to_owned)
+        });
+        let mut names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
+        names.sort();
+        names
+    }
+
     /// The folder that somebody chose for a file, from which on the way to the file is our own.
     pub(super) fn base_of<'a>(&'a self, path: &'a Path) -> &'a Path {
         match self.named.iter().any(|named| named == path) {

@@ -1,6 +1,6 @@
 //! `enroll status`: what is installed, for whom, until when, and whether it fits together.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use countersign_authority::{Clock as _, SystemClock};
 use countersign_pki::{AltName, UnixTime};
 use serde::Serialize;
@@ -69,7 +69,7 @@ struct Shown {
 
 pub(super) fn run(args: &StatusArgs) -> Result<u8> {
     // Whichever door it was: names of one are names of the other, or nearly.
-    let name = plan::name(args.name.as_deref(), DoorName::Kubernetes)?;
+    let name = name(args)?;
     let place = Place::new(&args.place, &name);
     let status = Status::of(name, &place, args)?;
     match args.output.form {
@@ -80,6 +80,24 @@ pub(super) fn run(args: &StatusArgs) -> Result<u8> {
         State::Valid | State::RenewalDue => OK,
         State::Expired | State::Missing | State::Mismatch | State::Revoked => FAILED,
     })
+}
+
+/// The name that is meant: the one that was given, this machine's, or the only one that is installed.
+fn name(args: &StatusArgs) -> Result<String> {
+    let named = plan::name(args.name.as_deref(), DoorName::Kubernetes);
+    if args.name.is_some() {
+        return named;
+    }
+    let installed = Place::names(&args.place);
+    match (named, installed.as_slice()) {
+        (Ok(own), installed) if installed.contains(&own) => Ok(own),
+        (_, [only]) => Ok(only.clone()),
+        (own, []) => own,
+        (_, several) => bail!(
+            "several names are installed there: {}; give the one that you mean",
+            several.join(", ")
+        ),
+    }
 }
 
 impl Status {

@@ -503,6 +503,27 @@ fn where_renewal_is_off_that_is_said() {
 }
 
 #[test]
+fn status_finds_the_name_that_is_installed() {
+    let folder = tempfile::tempdir().unwrap();
+    let status = || {
+        let mut command = bare(&["enroll", "status", "--dir"]);
+        command.arg(folder.path());
+        run_with_deadline(command, DEADLINE).unwrap()
+    };
+    let plant = |name: &str| fs::write(folder.path().join(name), "").unwrap();
+    plant("ca.pem");
+    plant("web01.example.com-key.pem");
+    let only = status();
+    assert_eq!(only.code, Some(1), "{only}");
+    assert!(only.stdout.contains("web01.example.com"), "{only}");
+    plant("web02.example.com-key.pem");
+    let several = status();
+    assert_eq!(several.code, Some(1), "{several}");
+    let names = "web01.example.com, web02.example.com; give the one that you mean";
+    assert!(several.stderr.contains(names), "{several}");
+}
+
+#[test]
 fn status_tells_what_does_not_fit() {
     let site = Site::start(&["--autosign", "true"]);
     let machine = Machine::of(&site, "web01.example.com");
