@@ -176,7 +176,8 @@ fn longest_run(text: &str, is_of_it: fn(u8) -> bool) -> usize {
 }
 
 fn ends_word(c: char) -> bool {
-    c.is_whitespace() || c.is_control() || "\"'`,;()[]{}<>".contains(c)
+    // The backslash too: in JSON it belongs to the quotation mark behind it.
+    c.is_whitespace() || c.is_control() || "\\\"'`,;()[]{}<>".contains(c)
 }
 
 fn is_base32(byte: u8) -> bool {
@@ -255,6 +256,11 @@ mod tests {
         ] {
             assert_eq!(masked_tokens(text), shown);
         }
+        // What is written in JSON stays JSON.
+        let sentence = format!("name \"{VECTOR}\" is invalid\nbut C:\\{VECTOR}\\ is not");
+        let json = serde_json::to_string(&sentence).unwrap();
+        let shown: String = serde_json::from_str(&masked_tokens(&json)).unwrap();
+        assert_eq!(shown, masked_tokens(&sentence));
         let whole = format!("{VECTOR} certificate");
         assert_eq!(masked_tokens(&whole), "ott1.aaaqeayeaudaocaj.… certificate");
     }
