@@ -7,6 +7,7 @@ mod census;
 mod ending;
 mod mac;
 mod mint;
+mod order;
 mod presented;
 mod recall;
 mod record;
@@ -20,7 +21,8 @@ use std::fmt;
 use countersign_pki::Carrier;
 
 pub use mac::{MacKey, MacKeyTooShort, MacKeys};
-pub use mint::{Minted, TokenOrder};
+pub use mint::Minted;
+pub use order::TokenOrder;
 pub use presented::{BEARER_EXTRA, BearerToken, CarriedToken};
 pub(crate) use presented::{LookedUp, Presented};
 pub(crate) use recall::Recalled;

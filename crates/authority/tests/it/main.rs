@@ -39,6 +39,7 @@ mod token_state;
 mod token_walk;
 mod tokens;
 mod tokens_guarded;
+mod tokens_ordered;
 mod tripwire;
 mod unlisting;
 mod world;
