@@ -28,21 +28,20 @@ pub(crate) fn token(
     key_fingerprint: &Fingerprint,
 ) -> Result<Option<FoundToken>, Fault> {
     let snapshot = connection.unchecked_transaction()?;
-    let Some(record) = record(&snapshot, id)? else {
-        return Ok(None);
-    };
+    let record = record(&snapshot, id)?;
     let used = |condition| {
         let values = params![id.as_str(), certname, key_fingerprint.as_bytes()];
         one(&snapshot, &first_use(condition), values, use_record)
     };
-    let found = FoundToken {
-        is_stale: record.epoch < epoch(&snapshot)?,
-        same: used(SAME)?,
-        other: used(OTHER)?,
-        record,
-    };
+    // Asked for also where there is no such token: whoever tries ids must not see it in how long the answer takes.
+    let (epoch, same, other) = (epoch(&snapshot)?, used(SAME)?, used(OTHER)?);
     snapshot.commit()?;
-    Ok(Some(found))
+    Ok(record.map(|record| FoundToken {
+        is_stale: record.epoch < epoch,
+        same,
+        other,
+        record,
+    }))
 }
 
 pub(crate) fn listed_token(
