@@ -5,13 +5,14 @@ use std::fmt::Write as _;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-use crate::model::{CertificateSigningRequest, decode_base64};
+use crate::kind::Kind;
+use crate::model::decode_base64;
 use crate::negotiate::BodyFormat;
 use crate::options::FieldValidation;
 use crate::protobuf::{self, ProtobufFault};
-use crate::schema::{REQUEST, Schema, Shape};
+use crate::schema::{Schema, Shape};
 use crate::time::Time;
-use crate::{API_VERSION, KIND, MAX_BODY_BYTES, MAX_BODY_VALUES};
+use crate::{MAX_BODY_BYTES, MAX_BODY_VALUES};
 
 /// An object and what a client should be warned about (`Warning: 299` headers).
 #[derive(Debug, Clone, PartialEq)]
@@ -56,11 +57,13 @@ pub enum DecodeFault {
     },
     /// The body says another `apiVersion`.
     #[error(
-        "the API version in the data ({found}) does not match the expected API version ({API_VERSION})"
+        "the API version in the data ({found}) does not match the expected API version ({wanted})"
     )]
     Version {
         /// Version of the body.
         found: String,
+        /// Version of the URL.
+        wanted: &'static str,
     },
     /// A field has a value of another type.
     #[error(
@@ -87,22 +90,23 @@ pub enum DecodeFault {
 /// Reads the body of a create or an update.
 ///
 /// # Errors
-/// Names what keeps the body from being a `CertificateSigningRequest`.
-pub fn request(
+/// Names what keeps the body from being an object of the kind.
+pub fn object<T: Kind>(
     body: &[u8],
     format: BodyFormat,
     validation: FieldValidation,
-) -> Result<Decoded<CertificateSigningRequest>, DecodeFault> {
+) -> Result<Decoded<T>, DecodeFault> {
+    let kind = T::RESOURCE.kind;
     if body.len() > MAX_BODY_BYTES {
         return Err(DecodeFault::TooLarge);
     }
     match format {
-        BodyFormat::Json => from_tree(parse(body, KIND)?, validation),
+        BodyFormat::Json => from_tree(parse(body, kind)?, validation),
         BodyFormat::Protobuf => {
-            let fault = |cause| DecodeFault::Protobuf { kind: KIND, cause };
+            let fault = |cause| DecodeFault::Protobuf { kind, cause };
             let envelope = protobuf::Envelope::read(body).map_err(fault)?;
-            expect_type(envelope.api_version, envelope.kind)?;
-            let object = protobuf::read_request(envelope.raw).map_err(fault)?;
+            expect_type::<T>(envelope.api_version, envelope.kind)?;
+            let object = T::from_protobuf(envelope.raw).map_err(fault)?;
             Ok(Decoded {
                 object,
                 warnings: Vec::new(),
@@ -151,21 +155,21 @@ pub(crate) fn parse_within(
     })
 }
 
-/// Turns parsed JSON into a request.
-pub(crate) fn from_tree(
+/// Turns parsed JSON into an object.
+pub(crate) fn from_tree<T: Kind>(
     tree: Tree,
     validation: FieldValidation,
-) -> Result<Decoded<CertificateSigningRequest>, DecodeFault> {
+) -> Result<Decoded<T>, DecodeFault> {
+    let kind = T::RESOURCE.kind;
     let text = |name: &str| {
         tree.root
             .get(name)
             .and_then(Value::as_str)
             .unwrap_or_default()
     };
-    expect_type(text("apiVersion"), text("kind"))?;
-    let (root, warnings) = conform(tree, &REQUEST, KIND, validation)?;
-    let object =
-        serde_json::from_value(root).map_err(|cause| DecodeFault::Json { kind: KIND, cause })?;
+    expect_type::<T>(text("apiVersion"), text("kind"))?;
+    let (root, warnings) = conform(tree, T::schema(), kind, validation)?;
+    let object = serde_json::from_value(root).map_err(|cause| DecodeFault::Json { kind, cause })?;
     Ok(Decoded { object, warnings })
 }
 
@@ -208,16 +212,17 @@ pub(crate) fn conform(
 }
 
 /// A body may leave its type out; what it says must fit the URL.
-fn expect_type(version: &str, kind: &str) -> Result<(), DecodeFault> {
-    if !kind.is_empty() && kind != KIND {
+fn expect_type<T: Kind>(version: &str, kind: &str) -> Result<(), DecodeFault> {
+    if !kind.is_empty() && kind != T::RESOURCE.kind {
         return Err(DecodeFault::Kind {
             found: kind.to_owned(),
             version: version.to_owned(),
         });
     }
-    if !version.is_empty() && version != API_VERSION {
+    if !version.is_empty() && version != T::API_VERSION {
         return Err(DecodeFault::Version {
             found: version.to_owned(),
+            wanted: T::API_VERSION,
         });
     }
     Ok(())

@@ -5,13 +5,14 @@ use serde_json::Value;
 
 use crate::decode::{self, DecodeFault};
 use crate::field::FieldError;
+use crate::kind::Kind;
 use crate::negotiate::BodyFormat;
 use crate::options::{self, FieldValidation};
 use crate::protobuf::{self, Envelope, ProtobufFault};
 use crate::schema::DELETE_OPTIONS;
-use crate::status::{Resource, Status};
+use crate::status::Status;
 use crate::wire::{Budget, Fields, WireFault};
-use crate::{CertificateSigningRequest, MAX_BODY_BYTES, MAX_BODY_VALUES};
+use crate::{MAX_BODY_BYTES, MAX_BODY_VALUES};
 
 /// How to delete an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,8 +141,8 @@ impl DeleteOptions {
     ///
     /// # Errors
     /// The 409 to answer.
-    pub fn check(&self, stored: &CertificateSigningRequest) -> Result<(), Box<Status>> {
-        let meta = &stored.metadata;
+    pub fn check<T: Kind>(&self, stored: &T) -> Result<(), Box<Status>> {
+        let meta = stored.metadata();
         if let Some(uid) = self
             .preconditions
             .uid
@@ -149,12 +150,12 @@ impl DeleteOptions {
             .filter(|uid| *uid != meta.uid)
         {
             return Err(Box::new(
-                Resource::CSR.uid_conflict(&meta.name, uid, &meta.uid),
+                T::RESOURCE.uid_conflict(&meta.name, uid, &meta.uid),
             ));
         }
         let version = self.preconditions.resource_version.as_deref();
         if let Some(version) = version.filter(|version| *version != meta.resource_version) {
-            return Err(Box::new(Resource::CSR.version_conflict(
+            return Err(Box::new(T::RESOURCE.version_conflict(
                 &meta.name,
                 version,
                 &meta.resource_version,
@@ -210,6 +211,7 @@ const DELETE_KIND: &str = "DeleteOptions";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::CertificateSigningRequest;
     use crate::wire::Writer;
 
     #[test]

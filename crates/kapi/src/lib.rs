@@ -5,7 +5,7 @@
 //! documents. Time, random bytes and the judgement of PKCS#10 messages and certificates come in as arguments, so every
 //! function gives equal results for equal arguments.
 //!
-//! The order of a create: [`decode::request`], [`update::prepare_create`], [`name::generated`] if asked for,
+//! The order of a create: [`decode::object`], [`update::prepare_create`], [`name::generated`] if asked for,
 //! [`validate::create`]. The order of an update: decode or [`patch::apply`], preconditions ([`update::preconditions`]),
 //! [`update::prepare`], [`validate::update`].
 
@@ -13,6 +13,7 @@ pub mod decode;
 pub mod delete;
 pub mod discovery;
 pub mod field;
+pub mod kind;
 pub mod list;
 pub mod meta;
 pub mod model;
@@ -34,6 +35,7 @@ mod wire;
 
 pub use decode::{DecodeFault, Decoded};
 pub use field::{FieldError, FieldErrorKind};
+pub use kind::Kind;
 pub use meta::{ObjectMeta, OwnerReference};
 pub use model::{CertificateSigningRequest, Condition, RequestStatus, Spec, UserInfo};
 pub use status::{Resource, Status};

@@ -3,10 +3,9 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::kind::Kind;
 use crate::meta::ObjectMeta;
-use crate::model::CertificateSigningRequest;
 use crate::status::Status;
-use crate::{API_VERSION, KIND, LIST_KIND};
 
 /// A page of objects.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -70,13 +69,13 @@ pub struct WatchEvent<T> {
     pub object: T,
 }
 
-impl List<CertificateSigningRequest> {
+impl<T: Kind> List<T> {
     /// A page of whole objects.
     #[must_use]
-    pub fn of_objects(metadata: ListMeta, items: Vec<CertificateSigningRequest>) -> Self {
+    pub fn of_objects(metadata: ListMeta, items: Vec<T>) -> Self {
         Self {
-            kind: LIST_KIND,
-            api_version: API_VERSION,
+            kind: T::LIST_KIND,
+            api_version: T::API_VERSION,
             metadata,
             items,
         }
@@ -86,9 +85,9 @@ impl List<CertificateSigningRequest> {
 impl<'a> List<PartialObjectMetadata<'a>> {
     /// A page of metadata.
     #[must_use]
-    pub fn of_metadata(
+    pub fn of_metadata<T: Kind>(
         metadata: ListMeta,
-        objects: impl IntoIterator<Item = &'a CertificateSigningRequest>,
+        objects: impl IntoIterator<Item = &'a T>,
     ) -> Self {
         let items = objects.into_iter().map(PartialObjectMetadata::of).collect();
         Self {
@@ -103,11 +102,11 @@ impl<'a> List<PartialObjectMetadata<'a>> {
 impl<'a> PartialObjectMetadata<'a> {
     /// The metadata of an object.
     #[must_use]
-    pub fn of(object: &'a CertificateSigningRequest) -> Self {
+    pub fn of<T: Kind>(object: &'a T) -> Self {
         Self {
             kind: "PartialObjectMetadata",
             api_version: META_VERSION,
-            metadata: &object.metadata,
+            metadata: object.metadata(),
         }
     }
 }
@@ -127,14 +126,16 @@ impl<T: Serialize> WatchEvent<T> {
 impl WatchEvent<Value> {
     /// Tells a client how far the watch is; `initial_end` also that the state at its start has been sent in full.
     #[must_use]
-    pub fn bookmark(resource_version: &str, initial_end: InitialEvents) -> Self {
+    pub fn bookmark<T: Kind>(resource_version: &str, initial_end: InitialEvents) -> Self {
         let mut metadata = json!({"resourceVersion": resource_version, "creationTimestamp": null});
         if initial_end == InitialEvents::Complete {
             metadata = json!({"resourceVersion": resource_version, "creationTimestamp": null,
                 "annotations": {"k8s.io/initial-events-end": "true"}});
         }
-        let object = json!({"kind": KIND, "apiVersion": API_VERSION, "metadata": metadata,
-            "spec": {"request": null, "signerName": ""}, "status": {}});
+        let mut object = T::blank();
+        if let Value::Object(fields) = &mut object {
+            fields.insert("metadata".to_owned(), metadata);
+        }
         Self {
             event: EventType::Bookmark,
             object,
@@ -167,6 +168,7 @@ const META_VERSION: &str = "meta.k8s.io/v1";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::CertificateSigningRequest;
 
     #[test]
     fn empty_list_has_items() {
@@ -175,7 +177,8 @@ mod tests {
             ..ListMeta::default()
         };
         assert_eq!(
-            serde_json::to_value(List::of_objects(meta, vec![])).unwrap(),
+            serde_json::to_value(List::<CertificateSigningRequest>::of_objects(meta, vec![]))
+                .unwrap(),
             json!({"kind": "CertificateSigningRequestList", "apiVersion": "certificates.k8s.io/v1",
                 "metadata": {"resourceVersion": "7"}, "items": []})
         );
@@ -206,7 +209,8 @@ mod tests {
             line.starts_with(br#"{"type":"ADDED","object":{"kind":"CertificateSigningRequest""#)
         );
         let bookmark =
-            serde_json::to_value(WatchEvent::bookmark("9", InitialEvents::Complete)).unwrap();
+            WatchEvent::bookmark::<CertificateSigningRequest>("9", InitialEvents::Complete);
+        let bookmark = serde_json::to_value(bookmark).unwrap();
         assert_eq!(
             bookmark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"],
             "true"

@@ -9,11 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use crate::KIND;
 use crate::decode::{self, DecodeFault, Decoded, Tree};
-use crate::model::CertificateSigningRequest;
+use crate::kind::Kind;
 use crate::options::FieldValidation;
-use crate::schema::{Merge, REQUEST, Schema, Shape};
+use crate::schema::{Merge, Schema, Shape};
 
 /// Kind of a patch, told by its media type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,19 +79,20 @@ impl PatchFault {
 ///
 /// # Errors
 /// Says why the patch, or its result, cannot be used.
-pub fn apply(
+pub fn apply<T: Kind>(
     kind: PatchKind,
-    stored: &CertificateSigningRequest,
+    stored: &T,
     patch: &[u8],
     validation: FieldValidation,
-) -> Result<Decoded<CertificateSigningRequest>, PatchFault> {
+) -> Result<Decoded<T>, PatchFault> {
+    let of = T::RESOURCE.kind;
     let Tree {
         root: patch,
         duplicates,
         values,
-    } = decode::parse(patch, KIND)?;
+    } = decode::parse(patch, of)?;
     let mut root =
-        serde_json::to_value(stored).map_err(|cause| DecodeFault::Json { kind: KIND, cause })?;
+        serde_json::to_value(stored).map_err(|cause| DecodeFault::Json { kind: of, cause })?;
     match (kind, patch) {
         (PatchKind::Json, Value::Array(list)) => operations::apply(&mut root, list)?,
         (PatchKind::Json, _) => {
@@ -102,7 +102,7 @@ pub fn apply(
         }
         (PatchKind::Merge, Value::Object(patch)) => root = merge(root, patch),
         (PatchKind::Strategic, Value::Object(patch)) => {
-            root = strategic(root, patch, Some(&REQUEST))?
+            root = strategic(root, patch, Some(T::schema()))?
         }
         (PatchKind::Merge | PatchKind::Strategic, _) => {
             return Err(PatchFault::Form {

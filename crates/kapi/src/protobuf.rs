@@ -5,13 +5,14 @@
 
 use std::collections::BTreeMap;
 
+use crate::MAX_BODY_VALUES;
 use crate::decode;
+use crate::kind::Kind;
 use crate::meta::{ManagedFieldsEntry, ObjectMeta, OwnerReference};
 use crate::model::{CertificateSigningRequest, Condition, RequestStatus, Spec};
 use crate::time::Time;
 pub use crate::wire::WireFault;
 use crate::wire::{Budget, Field, Fields, Writer};
-use crate::{API_VERSION, KIND, MAX_BODY_VALUES};
 
 /// Why bytes are not the protobuf form of an object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -108,17 +109,21 @@ pub fn read_request(raw: &[u8]) -> Result<CertificateSigningRequest, ProtobufFau
 
 /// Writes an object in its envelope, byte for byte as Go clients would.
 #[must_use]
-pub fn write_request(object: &CertificateSigningRequest) -> Vec<u8> {
+pub fn write<T: Kind>(object: &T) -> Vec<u8> {
+    Envelope {
+        api_version: T::API_VERSION,
+        kind: T::RESOURCE.kind,
+        raw: &object.to_protobuf(),
+    }
+    .write()
+}
+
+pub(crate) fn request_message(object: &CertificateSigningRequest) -> Vec<u8> {
     let mut writer = Writer::default();
     writer.message(1, |writer| write_meta(writer, &object.metadata));
     writer.message(2, |writer| write_spec(writer, &object.spec));
     writer.message(3, |writer| write_status(writer, &object.status));
-    Envelope {
-        api_version: API_VERSION,
-        kind: KIND,
-        raw: &writer.into_bytes(),
-    }
-    .write()
+    writer.into_bytes()
 }
 
 fn request(
@@ -138,7 +143,11 @@ fn request(
     Ok(())
 }
 
-fn meta(raw: &[u8], meta: &mut ObjectMeta, budget: &mut Budget) -> Result<(), WireFault> {
+pub(crate) fn meta(
+    raw: &[u8],
+    meta: &mut ObjectMeta,
+    budget: &mut Budget,
+) -> Result<(), WireFault> {
     let mut fields = Fields::of(raw);
     while let Some(field) = fields.next()? {
         match field.number {
@@ -326,7 +335,7 @@ pub(crate) fn push<T>(list: &mut Vec<T>, item: T, budget: &mut Budget) -> Result
     Ok(())
 }
 
-fn write_meta(writer: &mut Writer, meta: &ObjectMeta) {
+pub(crate) fn write_meta(writer: &mut Writer, meta: &ObjectMeta) {
     writer.text(1, &meta.name);
     writer.text(2, &meta.generate_name);
     writer.text(3, &meta.namespace);

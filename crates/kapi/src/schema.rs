@@ -32,7 +32,7 @@ pub(crate) enum Merge {
 
 /// A named object type.
 #[derive(Debug)]
-pub(crate) struct Schema {
+pub struct Schema {
     /// Name in the OpenAPI document.
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,

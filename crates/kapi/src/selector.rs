@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::CertificateSigningRequest;
+use crate::kind::Kind;
 use crate::name;
 
 /// Why a selector cannot be used; a server answers 400.
@@ -128,7 +128,7 @@ impl LabelSelector {
     }
 }
 
-/// A condition on fields; only `metadata.name` and `spec.signerName` can be selected by.
+/// A condition on fields. Every kind can be selected by its name, and by what it says it can be.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FieldSelector(Vec<Term>);
 
@@ -142,7 +142,9 @@ struct Term {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SelectableField {
     Name,
-    SignerName,
+    Namespace,
+    /// One that the kind has beside those.
+    Own(&'static str),
 }
 
 impl FieldSelector {
@@ -150,7 +152,7 @@ impl FieldSelector {
     ///
     /// # Errors
     /// Says what cannot be understood or selected by.
-    pub fn parse(text: &str) -> Result<Self, SelectorFault> {
+    pub fn parse<T: Kind>(text: &str) -> Result<Self, SelectorFault> {
         if text.len() > MAX_SELECTOR_BYTES {
             return Err(SelectorFault::TooLong);
         }
@@ -158,20 +160,21 @@ impl FieldSelector {
             .into_iter()
             .filter(|term| !term.is_empty());
         terms
-            .map(|term| Self::term(text, term))
+            .map(|term| Self::term::<T>(text, term))
             .collect::<Result<_, _>>()
             .map(Self)
     }
 
     /// Whether an object is selected.
     #[must_use]
-    pub fn matches(&self, object: &CertificateSigningRequest) -> bool {
+    pub fn matches<T: Kind>(&self, object: &T) -> bool {
         self.0.iter().all(|term| {
             let value = match term.field {
-                SelectableField::Name => &object.metadata.name,
-                SelectableField::SignerName => &object.spec.signer_name,
+                SelectableField::Name => object.metadata().name.as_str(),
+                SelectableField::Namespace => object.metadata().namespace.as_str(),
+                SelectableField::Own(field) => object.selected(field),
             };
-            (*value == term.value) == term.equal
+            (value == term.value) == term.equal
         })
     }
 
@@ -188,7 +191,7 @@ impl FieldSelector {
         self.0.is_empty()
     }
 
-    fn term(selector: &str, term: &str) -> Result<Term, SelectorFault> {
+    fn term<T: Kind>(selector: &str, term: &str) -> Result<Term, SelectorFault> {
         let misunderstood = || SelectorFault::Term {
             selector: selector.to_owned(),
             term: term.to_owned(),
@@ -204,10 +207,12 @@ impl FieldSelector {
         } else {
             return Err(misunderstood());
         };
-        let field = match field {
-            "metadata.name" => SelectableField::Name,
-            "spec.signerName" => SelectableField::SignerName,
-            other => {
+        let own = T::SELECTABLE.iter().find(|own| **own == field);
+        let field = match (field, own) {
+            ("metadata.name", _) => SelectableField::Name,
+            ("metadata.namespace", _) if T::NAMESPACED => SelectableField::Namespace,
+            (_, Some(own)) => SelectableField::Own(own),
+            (other, None) => {
                 return Err(SelectorFault::Field {
                     field: other.to_owned(),
                 });

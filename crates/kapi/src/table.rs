@@ -2,20 +2,20 @@
 
 use serde::Serialize;
 
+use crate::kind::Kind;
 use crate::list::{ListMeta, PartialObjectMetadata};
-use crate::model::CertificateSigningRequest;
-use crate::time::{Time, human_duration};
+use crate::time::Time;
 
 /// Rows for people (`meta.k8s.io/v1` `Table`).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Table<'a> {
+pub struct Table<'a, T> {
     kind: &'static str,
     api_version: &'static str,
     metadata: ListMeta,
     #[serde(skip_serializing_if = "<[Column]>::is_empty")]
     column_definitions: &'static [Column],
-    rows: Vec<Row<'a>>,
+    rows: Vec<Row<'a, T>>,
 }
 
 /// What stands beside each row.
@@ -39,8 +39,9 @@ pub enum Columns {
     Known,
 }
 
+/// A heading, with what stands below it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-struct Column {
+pub struct Column {
     name: &'static str,
     #[serde(rename = "type")]
     kind: &'static str,
@@ -50,35 +51,35 @@ struct Column {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-struct Row<'a> {
-    cells: [String; 6],
-    object: RowObject<'a>,
+struct Row<'a, T> {
+    cells: Vec<String>,
+    object: RowObject<'a, T>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
-enum RowObject<'a> {
+enum RowObject<'a, T> {
     Metadata(PartialObjectMetadata<'a>),
-    Object(&'a CertificateSigningRequest),
+    Object(&'a T),
     None,
 }
 
-impl<'a> Table<'a> {
+impl<'a, T: Kind> Table<'a, T> {
     /// Renders objects as they look at `now`.
     #[must_use]
     pub fn of(
-        objects: impl IntoIterator<Item = &'a CertificateSigningRequest>,
+        objects: impl IntoIterator<Item = &'a T>,
         metadata: ListMeta,
         include: IncludeObject,
         columns: Columns,
         now: Time,
     ) -> Self {
         let column_definitions = match columns {
-            Columns::Defined => COLUMNS.as_slice(),
+            Columns::Defined => T::COLUMNS,
             Columns::Known => &[],
         };
-        let row = |object| Row {
-            cells: cells(object, now),
+        let row = |object: &'a T| Row {
+            cells: object.cells(now),
             object: match include {
                 IncludeObject::Metadata => RowObject::Metadata(PartialObjectMetadata::of(object)),
                 IncludeObject::Object => RowObject::Object(object),
@@ -108,34 +109,12 @@ impl IncludeObject {
     }
 }
 
-fn cells(object: &CertificateSigningRequest, now: Time) -> [String; 6] {
-    let (meta, spec) = (&object.metadata, &object.spec);
-    let or_none = |text: &str| {
-        if text.is_empty() {
-            "<none>".to_owned()
-        } else {
-            text.to_owned()
-        }
-    };
-    [
-        meta.name.clone(),
-        meta.creation_timestamp.map_or_else(
-            || "<unknown>".into(),
-            |then| human_duration(now.seconds_since(then)),
-        ),
-        or_none(&spec.signer_name),
-        spec.username.clone(),
-        or_none(
-            &spec
-                .expiration_seconds
-                .map(|seconds| human_duration(i64::from(seconds)))
-                .unwrap_or_default(),
-        ),
-        object.state_text(),
-    ]
-}
-
-const fn column(name: &'static str, format: &'static str, description: &'static str) -> Column {
+/// A column of text.
+pub(crate) const fn column(
+    name: &'static str,
+    format: &'static str,
+    description: &'static str,
+) -> Column {
     Column {
         name,
         kind: "string",
@@ -145,22 +124,10 @@ const fn column(name: &'static str, format: &'static str, description: &'static 
     }
 }
 
-static COLUMNS: [Column; 6] = [
-    column("Name", "name", "Name of the request."),
-    column("Age", "", "Time since the request was created."),
-    column("SignerName", "", "Signer that should act on the request."),
-    column("Requestor", "", "User who sent the request."),
-    column("RequestedDuration", "", "Lifetime the request asks for."),
-    column(
-        "Condition",
-        "",
-        "Decision about the request and what came of it.",
-    ),
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::CertificateSigningRequest;
     use serde_json::{Value, json};
 
     fn render(

@@ -98,6 +98,14 @@ pub(crate) fn optional<'de, D: Deserializer<'de>>(
     Ok(Option::<Time>::deserialize(deserializer)?.filter(|time| time.0 != MIN_SECONDS))
 }
 
+/// How long ago that was, as tables say it.
+pub(crate) fn age(then: Option<Time>, now: Time) -> String {
+    then.map_or_else(
+        || "<unknown>".to_owned(),
+        |then| human_duration(now.seconds_since(then)),
+    )
+}
+
 /// A span in the shape of kubectl's AGE column: two units at most, always truncated.
 #[must_use]
 pub fn human_duration(seconds: i64) -> String {

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use crate::kind::Kind;
 use crate::meta::ObjectMeta;
 use crate::model::{
     APPROVED, CertificateSigningRequest, Condition, DENIED, RequestStatus, UserInfo,
 };
-use crate::status::{Resource, Status};
+use crate::status::Status;
 use crate::time::Time;
 
 /// Where a write arrives; each may change a different part of the object.
@@ -59,18 +60,15 @@ pub fn prepare_create(
 ///
 /// # Errors
 /// The 409 to answer.
-pub fn preconditions(
-    old: &CertificateSigningRequest,
-    new: &CertificateSigningRequest,
-) -> Result<(), Box<Status>> {
-    let (old, new) = (&old.metadata, &new.metadata);
+pub fn preconditions<T: Kind>(old: &T, new: &T) -> Result<(), Box<Status>> {
+    let (old, new) = (old.metadata(), new.metadata());
     if !new.uid.is_empty() && new.uid != old.uid {
         return Err(Box::new(
-            Resource::CSR.uid_conflict(&old.name, &new.uid, &old.uid),
+            T::RESOURCE.uid_conflict(&old.name, &new.uid, &old.uid),
         ));
     }
     if !new.resource_version.is_empty() && new.resource_version != old.resource_version {
-        return Err(Box::new(Resource::CSR.modified(&old.name)));
+        return Err(Box::new(T::RESOURCE.modified(&old.name)));
     }
     Ok(())
 }

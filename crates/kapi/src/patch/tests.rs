@@ -1,4 +1,5 @@
 use super::*;
+use crate::model::CertificateSigningRequest;
 use rstest::rstest;
 use serde_json::json;
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::model::CertificateSigningRequest;
 use rstest::rstest;
 
 #[rstest]
@@ -74,7 +75,9 @@ fn selects_by_fields(#[case] text: &str, #[case] selected: bool) {
     object.metadata.name = "a".into();
     object.spec.signer_name = "example.com/s".into();
     assert_eq!(
-        FieldSelector::parse(text).unwrap().matches(&object),
+        FieldSelector::parse::<CertificateSigningRequest>(text)
+            .unwrap()
+            .matches(&object),
         selected
     );
 }
@@ -83,11 +86,14 @@ fn selects_by_fields(#[case] text: &str, #[case] selected: bool) {
 fn field_values_are_unescaped() {
     let mut object = CertificateSigningRequest::default();
     object.metadata.name = r"a,b=c\d".into();
-    let selector = FieldSelector::parse(r"metadata.name=a\,b\=c\\d").unwrap();
+    let selector =
+        FieldSelector::parse::<CertificateSigningRequest>(r"metadata.name=a\,b\=c\\d").unwrap();
     assert!(selector.matches(&object));
     assert_eq!(selector.name(), Some(r"a,b=c\d"));
     assert_eq!(
-        FieldSelector::parse("metadata.name!=a").unwrap().name(),
+        FieldSelector::parse::<CertificateSigningRequest>("metadata.name!=a")
+            .unwrap()
+            .name(),
         None
     );
 }
@@ -115,12 +121,20 @@ fn field_values_are_unescaped() {
     r"invalid field selector: invalid escape sequence: \n"
 )]
 fn refuses_field_selector(#[case] text: &str, #[case] fault: &str) {
-    assert_eq!(FieldSelector::parse(text).unwrap_err().to_string(), fault);
+    assert_eq!(
+        FieldSelector::parse::<CertificateSigningRequest>(text)
+            .unwrap_err()
+            .to_string(),
+        fault
+    );
 }
 
 #[test]
 fn long_selectors_are_refused() {
     let text = "a".repeat(MAX_SELECTOR_BYTES + 1);
     assert_eq!(LabelSelector::parse(&text), Err(SelectorFault::TooLong));
-    assert_eq!(FieldSelector::parse(&text), Err(SelectorFault::TooLong));
+    assert_eq!(
+        FieldSelector::parse::<CertificateSigningRequest>(&text),
+        Err(SelectorFault::TooLong)
+    );
 }

@@ -9,7 +9,7 @@ fn read(
     body: &str,
     validation: FieldValidation,
 ) -> Result<Decoded<CertificateSigningRequest>, DecodeFault> {
-    decode::request(body.as_bytes(), BodyFormat::Json, validation)
+    decode::object::<CertificateSigningRequest>(body.as_bytes(), BodyFormat::Json, validation)
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn large_bodies_are_refused_before_they_are_read() {
     let body = vec![b' '; MAX_BODY_BYTES + 1];
     for format in [BodyFormat::Json, BodyFormat::Protobuf] {
         assert!(matches!(
-            decode::request(&body, format, Warn),
+            decode::object::<CertificateSigningRequest>(&body, format, Warn),
             Err(DecodeFault::TooLarge)
         ));
     }

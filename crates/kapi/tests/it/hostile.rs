@@ -1,11 +1,12 @@
 //! Input from an enemy: whatever arrives, the answer is an object or a fault, soon and small.
 
+use countersign_kapi::CertificateSigningRequest;
 use countersign_kapi::decode;
 use countersign_kapi::delete::DeleteOptions;
 use countersign_kapi::negotiate::{self, BodyFormat, Offer};
 use countersign_kapi::options::FieldValidation;
 use countersign_kapi::patch::{self, PatchKind};
-use countersign_kapi::protobuf::{Envelope, write_request};
+use countersign_kapi::protobuf::{Envelope, write};
 use countersign_kapi::review::ReviewKind;
 use countersign_kapi::selector::{FieldSelector, LabelSelector};
 use countersign_kapi::{MAX_BODY_BYTES, validate};
@@ -51,12 +52,18 @@ impl Dice {
 
 fn feed(body: &[u8]) {
     for format in [BodyFormat::Json, BodyFormat::Protobuf] {
-        if let Ok(decoded) = decode::request(body, format, FieldValidation::Warn) {
+        if let Ok(decoded) =
+            decode::object::<CertificateSigningRequest>(body, format, FieldValidation::Warn)
+        {
             drop(validate::create(&decoded.object, &accept));
             drop(decoded.object.state_text());
-            let again = write_request(&decoded.object);
-            let read =
-                decode::request(&again, BodyFormat::Protobuf, FieldValidation::Strict).unwrap();
+            let again = write(&decoded.object);
+            let read = decode::object::<CertificateSigningRequest>(
+                &again,
+                BodyFormat::Protobuf,
+                FieldValidation::Strict,
+            )
+            .unwrap();
             assert_eq!(
                 read.object, decoded.object,
                 "what is read can be written and read again"
@@ -70,14 +77,14 @@ fn feed(body: &[u8]) {
     }
     let text = String::from_utf8_lossy(body);
     drop(LabelSelector::parse(&text));
-    drop(FieldSelector::parse(&text));
+    drop(FieldSelector::parse::<CertificateSigningRequest>(&text));
     drop(negotiate::answer_form(Some(&text), Offer::All));
 }
 
 #[test]
 fn mutated_bodies_never_panic() {
     let seeds = [
-        write_request(&full()),
+        write(&full()),
         serde_json::to_vec(&full()).unwrap(),
         br#"[{"op":"copy","from":"/metadata","path":"/metadata/labels"},{"op":"add","path":"/spec/usages/-","value":"any"}]"#.to_vec(),
         br#"{"metadata":{"$retainKeys":["name"],"ownerReferences":[{"uid":"u","$patch":"delete"}],"finalizers":["a"]}}"#.to_vec(),
@@ -96,7 +103,7 @@ fn mutated_bodies_never_panic() {
 
 #[test]
 fn every_truncation_is_a_fault_or_an_object() {
-    let body = write_request(&full());
+    let body = write(&full());
     (0..body.len()).for_each(|length| feed(&body[..length]));
 }
 
@@ -105,7 +112,12 @@ fn deep_nesting_is_refused() {
     for (open, close) in [("[", "]"), ("{\"a\":", "}"), ("{\"metadata\":", "}")] {
         let body = format!("{}0{}", open.repeat(100_000), close.repeat(100_000));
         assert!(
-            decode::request(body.as_bytes(), BodyFormat::Json, FieldValidation::Ignore).is_err()
+            decode::object::<CertificateSigningRequest>(
+                body.as_bytes(),
+                BodyFormat::Json,
+                FieldValidation::Ignore
+            )
+            .is_err()
         );
         feed(body.as_bytes());
     }
@@ -125,8 +137,12 @@ fn bodies_of_empty_elements_do_not_swell() {
         fill("0,", "0]", "["),
     ];
     for body in &json {
-        let fault =
-            decode::request(body.as_bytes(), BodyFormat::Json, FieldValidation::Warn).unwrap_err();
+        let fault = decode::object::<CertificateSigningRequest>(
+            body.as_bytes(),
+            BodyFormat::Json,
+            FieldValidation::Warn,
+        )
+        .unwrap_err();
         assert!(fault.to_string().contains("too many values"), "{fault}");
     }
     let mut status = Vec::new();
@@ -139,7 +155,12 @@ fn bodies_of_empty_elements_do_not_swell() {
         raw: &raw,
     }
     .write();
-    let fault = decode::request(&body, BodyFormat::Protobuf, FieldValidation::Warn).unwrap_err();
+    let fault = decode::object::<CertificateSigningRequest>(
+        &body,
+        BodyFormat::Protobuf,
+        FieldValidation::Warn,
+    )
+    .unwrap_err();
     assert!(fault.to_string().contains("too many values"), "{fault}");
 }
 

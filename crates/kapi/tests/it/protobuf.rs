@@ -2,7 +2,7 @@ use countersign_kapi::decode;
 use countersign_kapi::meta::{ManagedFieldsEntry, OwnerReference};
 use countersign_kapi::negotiate::BodyFormat;
 use countersign_kapi::options::FieldValidation;
-use countersign_kapi::protobuf::{Envelope, ProtobufFault, WireFault, read_request, write_request};
+use countersign_kapi::protobuf::{Envelope, ProtobufFault, WireFault, read_request, write};
 use countersign_kapi::review::{ReviewKind, ReviewSpec};
 use countersign_kapi::{CertificateSigningRequest, Time};
 use serde_json::json;
@@ -82,7 +82,7 @@ fn opens_the_envelope_kubectl_sends() {
 
 #[test]
 fn empty_metadata_is_written_as_go_writes_it() {
-    let body = write_request(&CertificateSigningRequest::default());
+    let body = write(&CertificateSigningRequest::default());
     let raw = Envelope::read(&body).unwrap().raw;
     let expected = bytes_of("0a100a0012001a0022002a00320038004200");
     assert_eq!(&raw[..expected.len()], expected.as_slice());
@@ -116,9 +116,13 @@ fn reads_fields_by_their_published_tags() {
 #[test]
 fn round_trip_keeps_everything() {
     for object in [CertificateSigningRequest::default(), approved(), full()] {
-        let body = write_request(&object);
-        let decoded =
-            decode::request(&body, BodyFormat::Protobuf, FieldValidation::Strict).unwrap();
+        let body = write(&object);
+        let decoded = decode::object::<CertificateSigningRequest>(
+            &body,
+            BodyFormat::Protobuf,
+            FieldValidation::Strict,
+        )
+        .unwrap();
         assert_eq!(decoded.object, object);
     }
 }
@@ -127,9 +131,14 @@ fn round_trip_keeps_everything() {
 fn protobuf_and_json_say_the_same() {
     let object = full();
     let json = serde_json::to_vec(&object).unwrap();
-    let from_json = decode::request(&json, BodyFormat::Json, FieldValidation::Strict).unwrap();
-    let from_protobuf = decode::request(
-        &write_request(&object),
+    let from_json = decode::object::<CertificateSigningRequest>(
+        &json,
+        BodyFormat::Json,
+        FieldValidation::Strict,
+    )
+    .unwrap();
+    let from_protobuf = decode::object::<CertificateSigningRequest>(
+        &write(&object),
         BodyFormat::Protobuf,
         FieldValidation::Strict,
     )
@@ -172,7 +181,12 @@ fn other_kinds_are_refused() {
         raw: &[],
     }
     .write();
-    let fault = decode::request(&body, BodyFormat::Protobuf, FieldValidation::Warn).unwrap_err();
+    let fault = decode::object::<CertificateSigningRequest>(
+        &body,
+        BodyFormat::Protobuf,
+        FieldValidation::Warn,
+    )
+    .unwrap_err();
     assert_eq!(
         fault.to_string(),
         "no kind \"Pod\" is registered for version \"v1\""

@@ -6,7 +6,7 @@ use countersign_authority::masked_tokens;
 use countersign_kapi::list::{List, ListMeta, PartialObjectMetadata};
 use countersign_kapi::negotiate::AnswerForm;
 use countersign_kapi::table::{Columns, IncludeObject, Table};
-use countersign_kapi::{CertificateSigningRequest, Status, Time};
+use countersign_kapi::{Kind, Status, Time};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING};
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
@@ -29,17 +29,12 @@ pub(super) struct Shape {
 
 impl Shape {
     /// Answers with one object.
-    pub(super) fn object(
-        self,
-        code: StatusCode,
-        object: &CertificateSigningRequest,
-        now: Time,
-    ) -> Answer {
+    pub(super) fn object<T: Kind>(self, code: StatusCode, object: &T, now: Time) -> Answer {
         match self.form {
             AnswerForm::Object => json(code, object),
             AnswerForm::Metadata => json(code, &PartialObjectMetadata::of(object)),
             AnswerForm::Table => {
-                let version = object.metadata.resource_version.clone();
+                let version = object.metadata().resource_version.clone();
                 let meta = ListMeta {
                     resource_version: version,
                     ..ListMeta::default()
@@ -53,12 +48,7 @@ impl Shape {
     }
 
     /// Answers with a collection.
-    pub(super) fn list(
-        self,
-        meta: ListMeta,
-        objects: Vec<CertificateSigningRequest>,
-        now: Time,
-    ) -> Answer {
+    pub(super) fn list<T: Kind>(self, meta: ListMeta, objects: Vec<T>, now: Time) -> Answer {
         let code = StatusCode::OK;
         match self.form {
             AnswerForm::Object => json(code, &List::of_objects(meta, objects)),

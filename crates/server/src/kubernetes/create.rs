@@ -36,7 +36,8 @@ pub(super) async fn create(
     let options = call.write_options(Resource::CREATE_OPTIONS)?;
     let format = call.body_format()?;
     let body = call.read_body(MAX_BODY_BYTES).await?;
-    let decoded = decode::request(&body, format, options.field_validation)?;
+    let decoded =
+        decode::object::<CertificateSigningRequest>(&body, format, options.field_validation)?;
     let now = door.now()?;
     if !decoded.object.metadata.resource_version.is_empty() {
         let text = "resourceVersion should not be set on objects to be created";

@@ -94,7 +94,9 @@ impl Selection {
     pub(super) fn of(call: &Call) -> Result<Self, Refusal> {
         Ok(Self {
             labels: LabelSelector::parse(call.parameter("labelSelector"))?,
-            fields: FieldSelector::parse(call.parameter("fieldSelector"))?,
+            fields: FieldSelector::parse::<CertificateSigningRequest>(
+                call.parameter("fieldSelector"),
+            )?,
             owner: None,
         })
     }

@@ -53,7 +53,8 @@ async fn put(door: &KubernetesDoor, mut call: Call, endpoint: Endpoint) -> Answe
     let options = call.write_options(Resource::UPDATE_OPTIONS)?;
     let format = call.body_format()?;
     let body = call.read_body(MAX_BODY_BYTES).await?;
-    let decoded = decode::request(&body, format, options.field_validation)?;
+    let decoded =
+        decode::object::<CertificateSigningRequest>(&body, format, options.field_validation)?;
     let named = &decoded.object.metadata.name;
     if !named.is_empty() && *named != call.name {
         return Err(Status::name_mismatch(named, &call.name).into());

@@ -73,7 +73,7 @@ async fn an_approval_in_protobuf_signs_too() {
     let created = api.create(&manifest("proto")).await;
     let object: CertificateSigningRequest =
         serde_json::from_value(with_condition(&created, "Approved")).unwrap();
-    let body = protobuf::write_request(&object);
+    let body = protobuf::write(&object);
     let call = api
         .call("PUT", &approval_of(&created))
         .body("application/vnd.kubernetes.protobuf", body);

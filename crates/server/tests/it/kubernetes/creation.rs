@@ -336,7 +336,7 @@ async fn names_are_generated_from_a_prefix() {
 async fn protobuf_is_understood() {
     let api = Api::start().await;
     let object: CertificateSigningRequest = serde_json::from_value(manifest("proto")).unwrap();
-    let body = protobuf::write_request(&object);
+    let body = protobuf::write(&object);
     let call = api
         .call("POST", CSRS)
         .body("application/vnd.kubernetes.protobuf", body);
