@@ -101,25 +101,6 @@ pub(crate) static REQUEST: Schema = Schema {
     ],
 };
 
-pub(crate) static REQUEST_LIST: Schema = Schema {
-    name: "io.k8s.api.certificates.v1.CertificateSigningRequestList",
-    about: "A list of CertificateSigningRequest objects.",
-    fields: &[
-        optional("apiVersion", Shape::Text, API_VERSION_ABOUT),
-        required(
-            "items",
-            Shape::List(&Shape::Object(&REQUEST), Merge::Atomic),
-            "The objects, sorted by name.",
-        ),
-        optional("kind", Shape::Text, KIND_ABOUT),
-        optional(
-            "metadata",
-            Shape::Object(&LIST_META),
-            "Version of the list and how to get its rest.",
-        ),
-    ],
-};
-
 static SPEC: Schema = Schema {
     name: "io.k8s.api.certificates.v1.CertificateSigningRequestSpec",
     about: "What is asked for, and the identity of the sender as the server saw it.",
