@@ -23,6 +23,7 @@ pub mod openapi;
 pub mod options;
 pub mod patch;
 pub mod protobuf;
+pub mod rbac;
 pub mod review;
 mod schema;
 pub mod selector;

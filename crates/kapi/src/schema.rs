@@ -54,7 +54,7 @@ impl Schema {
     }
 }
 
-const fn optional(name: &'static str, shape: Shape, about: &'static str) -> Field {
+pub(crate) const fn optional(name: &'static str, shape: Shape, about: &'static str) -> Field {
     Field {
         name,
         shape,
@@ -63,7 +63,7 @@ const fn optional(name: &'static str, shape: Shape, about: &'static str) -> Fiel
     }
 }
 
-const fn required(name: &'static str, shape: Shape, about: &'static str) -> Field {
+pub(crate) const fn required(name: &'static str, shape: Shape, about: &'static str) -> Field {
     Field {
         name,
         shape,
@@ -72,8 +72,8 @@ const fn required(name: &'static str, shape: Shape, about: &'static str) -> Fiel
     }
 }
 
-const API_VERSION_ABOUT: &str = "Version of the schema in which this object is written.";
-const KIND_ABOUT: &str = "Type of this object.";
+pub(crate) const API_VERSION_ABOUT: &str = "Version of the schema in which this object is written.";
+pub(crate) const KIND_ABOUT: &str = "Type of this object.";
 
 pub(crate) static REQUEST: Schema = Schema {
     name: "io.k8s.api.certificates.v1.CertificateSigningRequest",
