@@ -4,6 +4,7 @@
 
 mod archive;
 mod audit_keys;
+mod built_in;
 mod cadir;
 mod cli;
 mod client;
