@@ -364,7 +364,7 @@ fn a_wrong_command_line_is_told_before_the_server_is_asked_and_repeats_no_token(
             &["show", TOKEN],
             "countersign token revoke aaaqeayeaudaocaj",
         ),
-        (&["show", "nobody"], "\"nobody\" is no token's id"),
+        (&["show", "nobody1"], "\"nobody1\" is no token's id"),
         (&["revoke"], "ID"),
         (
             &["revoke", "--certname", TOKEN],
