@@ -7,6 +7,7 @@
 mod ancestors;
 mod audited_acts;
 mod autosign;
+mod bootstrap;
 mod broken_evidence;
 mod collection;
 mod deciders;

@@ -1,5 +1,6 @@
 //! Enrolment tokens from the command line, and the settings for them.
 
+mod bootstrap;
 mod bulk;
 mod keys;
 mod lost_answer;
