@@ -12,7 +12,8 @@ use crate::world::World;
 const DAY: i64 = 86_400;
 
 async fn mint(authority: &Authority, order: BootstrapOrder) -> BootstrapText {
-    let minted = authority.mint_bootstrap_token(order, &Requester::authority());
+    let actor = Requester::authority();
+    let minted = authority.mint_bootstrap_token(order, &actor);
     minted.await.unwrap().token
 }
 

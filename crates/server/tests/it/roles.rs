@@ -202,7 +202,7 @@ const PUPPET: [Row; 27] = [
 ];
 
 #[rustfmt::skip]
-const NATIVE: [Row; 47] = [
+const NATIVE: [Row; 51] = [
     ("GET", "/requests", "", "", "...y..yyyy", "read"),
     ("POST", "/requests", "", "", "........yy", "admin"),
     ("GET", "/requests/{door}/{name}", "puppet/absent.lab", "", "...y..yyyy", "read"),
