@@ -15,6 +15,7 @@ pub mod issuance;
 pub mod private_file;
 pub mod profile;
 pub mod sealing;
+mod settlement;
 pub mod store;
 
 mod acts;
@@ -56,7 +57,7 @@ pub use audit::{
 };
 pub use chain::{Chain, Way};
 pub use clock::{Clock, Entropy, EntropyFault, SystemClock};
-pub use collection::{Collected, Held, Hold, Retention};
+pub use collection::{Collected, Held, Keeper, PlainKeeper, Retention, WhenEnded};
 pub use crl::{CrlEnd, CrlState};
 pub use decider::{Deciders, Question, QuestionToken};
 pub use engine::{Authority, AuthorityConfig, Limits};
@@ -78,12 +79,13 @@ pub use profile::{Profile, ProfileFault};
 pub use renewal::RenewFault;
 pub use retirement::Retired;
 pub use sealing::{Seal, SealFault, SealHead, SealKey, Sealed};
+pub use settlement::Settlement;
 pub use signer::{OnWaiting, Signer};
 pub use store::Store;
 pub use submission::{Duplicate, Submission, Submitted};
 pub use telemetry::{
-    CommitOutcome, DecisionOutcome, Ended, ExecutionOutcome, Telemetry, TokenEvent, Unobserved,
-    WebhookOutcome,
+    CommitOutcome, DecisionOutcome, Ended, ExecutionOutcome, Honored, Telemetry, TokenEvent,
+    Unobserved, WebhookOutcome,
 };
 pub use token::{
     BEARER_EXTRA, BearerToken, CarriedToken, Check, FoundToken, ListedToken, MacKey,

@@ -71,7 +71,7 @@ pub const CERTIFICATES: ApiGroup = ApiGroup {
             },
             ApiSubresource {
                 name: "status",
-                verbs: &["get"],
+                verbs: &["get", "patch", "update"],
             },
         ],
     }],
@@ -230,7 +230,7 @@ mod tests {
                 {"name": "certificatesigningrequests/approval", "singularName": "", "namespaced": false,
                  "kind": "CertificateSigningRequest", "verbs": ["get", "patch", "update"]},
                 {"name": "certificatesigningrequests/status", "singularName": "", "namespaced": false,
-                 "kind": "CertificateSigningRequest", "verbs": ["get"]}
+                 "kind": "CertificateSigningRequest", "verbs": ["get", "patch", "update"]}
             ])
         );
         assert_eq!(

@@ -8,11 +8,13 @@ mod access;
 mod approval;
 mod bearer;
 mod bodies;
+mod collecting;
 mod creation;
 mod deletion;
 mod discovery;
 mod listing;
 mod secrets;
+mod signing;
 mod updates;
 
 use axum::Router;
