@@ -15,6 +15,8 @@ pub struct Draft {
     intent: Intent,
     to_be_signed: Vec<u8>,
     algorithm: SignatureAlgorithm,
+    /// The lifetime that was asked for.
+    asked_seconds: Option<u64>,
 }
 
 impl Draft {
@@ -22,11 +24,13 @@ impl Draft {
         intent: Intent,
         to_be_signed: Vec<u8>,
         algorithm: SignatureAlgorithm,
+        asked_seconds: Option<u64>,
     ) -> Self {
         Self {
             intent,
             to_be_signed,
             algorithm,
+            asked_seconds,
         }
     }
 
@@ -72,6 +76,7 @@ impl Intended {
         Ok(Sealed {
             intent: self.0.intent,
             der,
+            asked_seconds: self.0.asked_seconds,
         })
     }
 }
@@ -81,6 +86,7 @@ impl Intended {
 pub struct Sealed {
     intent: Intent,
     der: Vec<u8>,
+    asked_seconds: Option<u64>,
 }
 
 impl Sealed {
@@ -104,6 +110,7 @@ impl Sealed {
 pub struct Issued {
     intent: Intent,
     der: Vec<u8>,
+    asked_seconds: Option<u64>,
 }
 
 impl Issued {
@@ -112,7 +119,13 @@ impl Issued {
         Self {
             intent: sealed.intent,
             der: sealed.der,
+            asked_seconds: sealed.asked_seconds,
         }
+    }
+
+    /// The lifetime that was asked for, to be compared with what it got.
+    pub(crate) fn asked_seconds(&self) -> Option<u64> {
+        self.asked_seconds
     }
 
     /// The intent it completed: issuer, serial, name, validity.

@@ -153,6 +153,7 @@ impl Profile {
             intent,
             to_be_signed,
             drafting.issuer.algorithm(),
+            drafting.wishes.expiration_seconds,
         ))
     }
 

@@ -31,6 +31,7 @@ mod retirement;
 mod rules;
 mod sealing;
 mod serials;
+mod settlement;
 mod site;
 mod token_concurrency;
 mod token_conformance;

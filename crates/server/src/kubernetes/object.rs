@@ -13,7 +13,7 @@ use countersign_kapi::{
     CertificateSigningRequest, Condition, ObjectMeta, RequestStatus, Spec, Status, Time, UserInfo,
 };
 use countersign_pki::{CheckedCsr, UnixTime, pem};
-use countersign_policy::{Deciding, Identity};
+use countersign_policy::{Deciding, Effect, Identity};
 use serde::{Deserialize, Serialize};
 use tracing::error;
 
@@ -35,6 +35,19 @@ pub(super) struct Attachment {
     /// Conditions as they were written.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     conditions: Vec<Condition>,
+    /// The PEM text that a signer elsewhere wrote, base64. What this authority signs is in the ledger alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    certificate: Option<String>,
+    /// What garbage collection wants to know of it without reading it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    certified: Option<Certified>,
+}
+
+/// When a certificate from elsewhere was written, and when it ends.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Certified {
+    at: i64,
+    ends: i64,
 }
 
 impl Attachment {
@@ -81,6 +94,38 @@ impl Attachment {
         }
     }
 
+    /// The same with the certificate of an object, which a signer elsewhere wrote now and which ends then.
+    pub(super) fn with_certificate(
+        self,
+        object: &CertificateSigningRequest,
+        now: UnixTime,
+        end: UnixTime,
+    ) -> Self {
+        Self {
+            certificate: Some(STANDARD.encode(&object.status.certificate)),
+            certified: Some(Certified {
+                at: now.0,
+                ends: end.0,
+            }),
+            ..self
+        }
+    }
+
+    /// Conditions as they were written.
+    pub(super) fn conditions(&self) -> &[Condition] {
+        &self.conditions
+    }
+
+    /// When a signer elsewhere wrote a certificate.
+    pub(super) fn certified_at(&self) -> Option<UnixTime> {
+        self.certified.map(|certified| UnixTime(certified.at))
+    }
+
+    /// When that certificate ends.
+    pub(super) fn certificate_end(&self) -> Option<UnixTime> {
+        self.certified.map(|certified| UnixTime(certified.ends))
+    }
+
     /// Whether the object waits for its finalizers to be removed.
     pub(super) fn is_being_deleted(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
@@ -104,6 +149,17 @@ impl Attachment {
             return Err(Status::too_large(&format!("limit is {MAX_STORED_BYTES}")).into());
         }
         Ok(bytes)
+    }
+
+    /// The certificate that a signer elsewhere wrote; empty if there is none.
+    fn written_certificate(&self, record: &RequestRecord) -> Result<Vec<u8>, Refusal> {
+        let Some(text) = &self.certificate else {
+            return Ok(Vec::new());
+        };
+        STANDARD.decode(text).map_err(|fault| {
+            error!(request = %record.id, %fault, "the certificate of a signer elsewhere cannot be read");
+            Status::internal_error("the stored object cannot be read").into()
+        })
     }
 
     fn sent_request(&self, record: &RequestRecord) -> Vec<u8> {
@@ -147,9 +203,12 @@ impl KubernetesDoor {
                 let text = entry.map(|entry| pem::encode("CERTIFICATE", &entry.der).into_bytes());
                 (attachment.sent_request(record), text.unwrap_or_default())
             }
-            (Detail::Whole, None) => (attachment.sent_request(record), Vec::new()),
-            (Detail::Outline, Some(_)) => (Vec::new(), STAND_IN.to_vec()),
-            (Detail::Outline, None) => (Vec::new(), Vec::new()),
+            (Detail::Whole, None) => (
+                attachment.sent_request(record),
+                attachment.written_certificate(record)?,
+            ),
+            (Detail::Outline, None) if attachment.certificate.is_none() => (Vec::new(), Vec::new()),
+            (Detail::Outline, _) => (Vec::new(), STAND_IN.to_vec()),
         };
         let UserInfo {
             username,
@@ -209,6 +268,9 @@ impl KubernetesDoor {
         };
         match record.state {
             RequestState::Pending | RequestState::Undecided => {}
+            // What was settled from outside has the conditions that were written, and no decision.
+            RequestState::Approved | RequestState::Issued | RequestState::Failed
+                if record.explanation.effect != Effect::Approve => {}
             RequestState::Approved | RequestState::Issued | RequestState::Failed => {
                 let (reason, message) = approval_words(record);
                 imply(APPROVED, reason, message);

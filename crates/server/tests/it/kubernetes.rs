@@ -9,11 +9,13 @@ mod approval;
 mod auto_approval;
 mod bearer;
 mod bodies;
+mod collecting;
 mod creation;
 mod deletion;
 mod discovery;
 mod listing;
 mod secrets;
+mod signing;
 mod updates;
 
 use axum::Router;
