@@ -385,11 +385,12 @@ fn changes_at_run_time(key: &str) -> bool {
 }
 
 /// What [`Live::reload`] puts in force. A key that is not here waits for the next start and is named.
-const AT_RUN_TIME: [&str; 23] = [
+const AT_RUN_TIME: [&str; 24] = [
     "access",
     "foreman.trusted_hosts",
     "gc",
     "hostnames",
+    "kubernetes.signing_duration",
     "limits.csr_per_minute_per_certname",
     "limits.csr_per_minute_per_source",
     "limits.token_failures_per_10_minutes",

@@ -25,7 +25,14 @@ pub(crate) const PUPPET_SERVER: &str = "countersign.dev/puppet-server";
 pub(crate) const KUBERNETES_ADMIN: &str = "countersign.dev/kubernetes-admin";
 /// The Kubernetes listener itself. No door asks for it.
 pub(crate) const KUBERNETES_SERVER: &str = "countersign.dev/kubernetes-server";
-const KUBE_APISERVER_CLIENT: &str = "kubernetes.io/kube-apiserver-client";
+/// Users of a Kubernetes API server.
+pub(crate) const KUBE_APISERVER_CLIENT: &str = "kubernetes.io/kube-apiserver-client";
+/// Kubelets as clients of one.
+pub(crate) const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+/// Kubelets as servers.
+pub(crate) const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
+/// What was asked for before signers had names. The present API refuses to be asked for it.
+pub(crate) const LEGACY_UNKNOWN: &str = "kubernetes.io/legacy-unknown";
 
 /// The administrator's name in certificates, at both doors. It is reserved and in the ledger from the first start, so
 /// that no host of the fleet can get it.
@@ -54,6 +61,12 @@ pub(crate) fn all(config: &Config) -> Result<Vec<Signer>> {
         alt_names: OtherNames::DnsAndIp,
         ..agents
     };
+    let signing_duration = config.kubernetes.signing_duration;
+    let longest = signing_duration.as_seconds();
+    ensure!(
+        longest >= MIN_LIFETIME,
+        "kubernetes.signing_duration {signing_duration} is shorter than 10m"
+    );
     let built_in = [
         (PUPPET_AGENT, Profile::puppet_agent(agents), &puppet),
         (PUPPET_ADMIN, Profile::puppet_admin(agents), &puppet),
@@ -62,7 +75,22 @@ pub(crate) fn all(config: &Config) -> Result<Vec<Signer>> {
         (KUBERNETES_SERVER, Profile::kubernetes_server(), &kubernetes),
         (
             KUBE_APISERVER_CLIENT,
-            Profile::kube_apiserver_client(),
+            Profile::kube_apiserver_client().with_longest_life(longest),
+            &kubernetes,
+        ),
+        (
+            KUBELET_CLIENT,
+            Profile::kube_apiserver_client_kubelet().with_longest_life(longest),
+            &kubernetes,
+        ),
+        (
+            KUBELET_SERVING,
+            Profile::kubelet_serving().with_longest_life(longest),
+            &kubernetes,
+        ),
+        (
+            LEGACY_UNKNOWN,
+            Profile::legacy_unknown().with_longest_life(longest),
             &kubernetes,
         ),
     ];

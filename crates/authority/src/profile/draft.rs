@@ -6,7 +6,9 @@ use countersign_pki::{
 };
 use countersign_policy::{Approval, SignerName, Wishes, carries_token};
 
-use super::{AltNameRule, ExtensionRule, Lifetime, Profile, SubjectRule, Usage, UsageRule};
+use super::{
+    AltNameRule, AuthorityKeyId, ExtensionRule, Lifetime, Profile, SubjectRule, Usage, UsageRule,
+};
 use crate::issuance::Draft;
 use crate::issuer::Issuer;
 use crate::model::{Intent, Owner, RequestId};
@@ -211,7 +213,11 @@ impl Profile {
             });
         }
         extensions.push(ext::basic_constraints_leaf());
-        extensions.push(ext::authority_key_id(drafting.issuer.key_id()));
+        let key_id = match self.authority_key_id {
+            AuthorityKeyId::Always => Some(drafting.issuer.key_id()),
+            AuthorityKeyId::FromIssuer => drafting.issuer.certificate().subject_key_id(),
+        };
+        extensions.extend(key_id.map(ext::authority_key_id));
         if self.subject_key_id {
             extensions.push(ext::subject_key_id(csr.spki_der())?);
         }
@@ -238,6 +244,10 @@ impl Profile {
                     ));
                 }
             }
+        }
+        if let ExtensionRule::Copied { oids, .. } = &self.extensions {
+            let copied = csr.extensions().iter().filter(|e| oids.contains(&e.oid));
+            extensions.extend(copied.filter(|e| !self.withholds(e)).cloned());
         }
         extensions.extend(self.added.iter().cloned());
         Ok(extensions)

@@ -292,12 +292,15 @@ fn redacted<S: Serializer>(values: &BTreeMap<String, String>, to: S) -> Result<S
 pub(crate) struct KubernetesSection {
     #[serde(with = "word")]
     pub(crate) listen: Listen,
+    /// The longest life of what the signers of `kubernetes.io` sign.
+    pub(crate) signing_duration: Span,
 }
 
 impl Default for KubernetesSection {
     fn default() -> Self {
         Self {
             listen: Listen::On(loopback(8141)),
+            signing_duration: Span::days(365),
         }
     }
 }
