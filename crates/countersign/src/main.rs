@@ -13,6 +13,7 @@ mod data_folder;
 mod enroll;
 mod explanation;
 mod first_start;
+mod issuer_files;
 mod issuer_keys;
 mod logging;
 mod offline;

@@ -10,7 +10,8 @@ use crate::keys::Key;
 
 /// A certificate authority whose key everybody knows.
 pub struct Ca {
-    key: &'static Key,
+    /// Its key.
+    pub key: &'static Key,
     /// Its certificate.
     pub certificate: Certificate,
 }

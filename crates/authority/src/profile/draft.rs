@@ -1,5 +1,7 @@
 //! From an approval to the bytes to be signed.
 
+use std::sync::Arc;
+
 use countersign_pki::{
     AltName, Certificate, CertificateTemplate, CheckedCsr, EncodeFault, Extension, KeyType,
     KeyUsage, Oid, Serial, SubjectBuilder, UnixTime, ext, oid, seal,
@@ -23,6 +25,15 @@ pub struct Validity {
 }
 
 impl Validity {
+    /// The same, but not beyond the issuer's end.
+    #[must_use]
+    pub(crate) fn within(self, issuer: &Issuer) -> Self {
+        Self {
+            not_after: self.not_after.min(issuer.not_after()),
+            ..self
+        }
+    }
+
     /// The same, but over so many seconds from now at the latest.
     #[must_use]
     pub(crate) fn at_most(self, seconds: Option<u64>, now: UnixTime) -> Self {
@@ -47,7 +58,7 @@ pub struct Drafting<'a> {
     /// The signer that drafts.
     pub signer: &'a SignerName,
     /// Who signs.
-    pub issuer: &'a Issuer,
+    pub issuer: &'a Arc<Issuer>,
     /// The serial to use.
     pub serial: Serial,
     /// The validity, from [`Profile::validity`] or from an earlier intent.
@@ -154,7 +165,7 @@ impl Profile {
         Ok(Draft::new(
             intent,
             to_be_signed,
-            drafting.issuer.algorithm(),
+            Arc::clone(drafting.issuer),
         ))
     }
 
