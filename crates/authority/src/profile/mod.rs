@@ -9,6 +9,7 @@ mod builtin;
 mod draft;
 mod examination;
 mod pattern;
+mod statement;
 mod usage;
 
 use std::fmt;
@@ -22,6 +23,7 @@ pub use builtin::PuppetSettings;
 pub use draft::{DraftFault, Drafting, Validity};
 pub use examination::Check;
 pub use pattern::{Pattern, PatternFault};
+pub use statement::Point;
 pub use usage::Usage;
 
 /// What a signer permits and produces.
