@@ -154,14 +154,27 @@ impl Profile {
                 "authorityKeyIdentifier (if the CA has a subjectKeyIdentifier)"
             }
         };
-        let subject_key_id = match self.subject_key_id {
-            true => ", subjectKeyIdentifier",
-            false => "",
+        let purpose = match self.usages {
+            UsageRule::ServerAndClient => "extKeyUsage (critical)",
+            UsageRule::Asked { .. } => "extKeyUsage",
         };
+        let copies = self.extensions != ExtensionRule::Dropped;
+        let written = [
+            Some("keyUsage (critical)"),
+            Some(purpose),
+            Some("basicConstraints (critical)"),
+            Some(key_id),
+            self.subject_key_id.then_some("subjectKeyIdentifier"),
+            Some("subjectAltName"),
+            self.comment.and(Some("nsComment")),
+            copies.then_some("those that are copied"),
+        ];
+        let written: Vec<&str> = written.into_iter().flatten().collect();
+        let written = written.join(", ");
         vec![
             asked,
             format!(
-                "The certificate has, in this order: keyUsage (critical), extKeyUsage, basicConstraints (critical), {key_id}{subject_key_id}, subjectAltName."
+                "The certificate has, as far as there is something to say, in this order: {written}."
             ),
         ]
     }
