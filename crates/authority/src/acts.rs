@@ -146,7 +146,7 @@ impl Core {
                 let asked = act.lifetime.or(record.wishes.expiration_seconds);
                 let validity = signer
                     .profile
-                    .validity(asked, self.clock.now(), issuer)
+                    .validity(asked, self.clock.now(), &issuer)
                     .map_err(Broken::from)?;
                 let approval = Approval::from_recorded_decision(explanation.clone());
                 let drafted = approval.map(|approval| {

@@ -48,6 +48,7 @@ mod signer;
 mod signing;
 mod storing;
 mod submission;
+mod succession;
 mod telemetry;
 mod token;
 mod unlisting;

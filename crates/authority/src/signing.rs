@@ -1,5 +1,7 @@
 //! From an approval to a certificate on record: draft, signature, record.
 
+use std::sync::Arc;
+
 use countersign_pki::CheckedCsr;
 use countersign_policy::{Approval, Wishes};
 
@@ -60,9 +62,10 @@ impl Core {
             key: of.key,
             wishes: of.wishes,
             signer: &signer.name,
-            issuer,
+            issuer: &issuer,
             serial: self.new_serial(&signer.issuer)?,
-            validity: of.validity,
+            // It may have been replaced since the validity was found.
+            validity: of.validity.within(&issuer),
             owner: self.owner.clone(),
             lease_until: self.clock.now().plus_seconds(self.limits.lease_seconds),
         };
@@ -93,7 +96,8 @@ impl Core {
     ) -> Result<(Issued, Revision), Broken> {
         let intent = intended.intent();
         let (issuer, serial, request) = (intent.issuer.clone(), intent.serial, intent.request);
-        let signature = self.sign(&issuer, intended.to_be_signed()).await?;
+        let by = Arc::clone(intended.issuer());
+        let signature = self.sign(&by, intended.to_be_signed()).await?;
         let sealed = intended.seal(&signature)?;
         let update = RequestUpdate {
             certificate: Some((issuer.clone(), serial)),

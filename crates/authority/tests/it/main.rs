@@ -21,6 +21,7 @@ mod inventory_rules;
 mod issuers;
 mod kill_points;
 mod kill_points_of_evidence;
+mod kubernetes_certificates;
 mod objects;
 mod once;
 mod policies;

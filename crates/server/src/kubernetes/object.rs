@@ -7,12 +7,12 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use countersign_authority::{RequestRecord, RequestState, is_token_reason};
+use countersign_authority::{IssuerId, RequestRecord, RequestState, is_token_reason};
 use countersign_kapi::model::{APPROVED, DENIED, FAILED};
 use countersign_kapi::{
     CertificateSigningRequest, Condition, ObjectMeta, RequestStatus, Spec, Status, Time, UserInfo,
 };
-use countersign_pki::{CheckedCsr, UnixTime, pem};
+use countersign_pki::{Certificate, CheckedCsr, UnixTime, pem};
 use countersign_policy::{Deciding, Effect, Identity};
 use serde::{Deserialize, Serialize};
 use tracing::error;
@@ -200,7 +200,7 @@ impl KubernetesDoor {
         let (request, certificate) = match (detail, &record.certificate) {
             (Detail::Whole, Some((issuer, serial))) => {
                 let entry = self.authority.certificate(issuer, serial).await?;
-                let text = entry.map(|entry| pem::encode("CERTIFICATE", &entry.der).into_bytes());
+                let text = entry.map(|entry| self.with_intermediates(issuer, &entry.der));
                 (attachment.sent_request(record), text.unwrap_or_default())
             }
             (Detail::Whole, None) => (
@@ -242,6 +242,19 @@ impl KubernetesDoor {
                 certificate,
             },
         })
+    }
+
+    /// A certificate as its holder shows it to others: followed by the CAs below the root. Under a root it stands alone, as
+    /// kube-controller-manager has it.
+    fn with_intermediates(&self, issuer: &IssuerId, der: &[u8]) -> Vec<u8> {
+        let mut text = pem::encode("CERTIFICATE", der);
+        if let Some(issuer) = self.authority.issuer(issuer)
+            && !(issuer.ancestors().is_empty() && issuer.previous().is_empty())
+            && let Ok(leaf) = Certificate::parse(der)
+        {
+            text.push_str(&issuer.intermediates_of(&leaf));
+        }
+        text.into_bytes()
     }
 
     /// The authority's time, as the API writes it.
