@@ -234,9 +234,10 @@ pub(crate) fn write_kubeconfig(
     admin: &TlsIdentity,
 ) -> Result<()> {
     let issuer = issuer(authority, signers::KUBERNETES_ISSUER)?;
+    let trusted = issuer.trust_pem();
     let kubeconfig = Kubeconfig {
         url,
-        ca_pem: issuer.trust_pem().as_bytes(),
+        ca_pem: trusted.as_bytes(),
         user: signers::ADMIN,
         certificate_pem: &admin.chain_pem,
         key_pem: &admin.key_pem,
