@@ -34,6 +34,7 @@ mod issuer;
 mod judgement;
 mod keystore;
 mod model;
+mod objects;
 mod policies;
 mod reconsideration;
 mod recovery;
@@ -72,6 +73,9 @@ pub use model::{
     AncestorCrl, CrlRecord, CrlScope, Door, Intent, LedgerEntry, MachineRecord, Owner,
     PolicyVersion, RememberedAllow, RequestId, RequestRecord, RequestState, Revision, Revocation,
     Revoked, inventory_name,
+};
+pub use objects::{
+    ObjectFault, ObjectKey, ObjectOrder, ObjectRecord, State, StateChange, StateChangeKind,
 };
 pub use policies::policy_version;
 pub use profile::{Profile, ProfileFault};

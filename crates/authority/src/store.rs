@@ -12,6 +12,7 @@ use crate::model::{
     AncestorCrl, CrlRecord, CrlScope, Door, Intent, LedgerEntry, MachineRecord, Owner,
     PolicyVersion, RememberedAllow, RequestId, RequestRecord, RequestState, Revision, Revocation,
 };
+use crate::objects::{ObjectKey, ObjectRecord, StateChange};
 use crate::sealing::{Seal, SealHead};
 use crate::token::{
     FoundToken, ListedToken, TokenFilter, TokenId, TokenRecord, TokenStanding, TokenUseRecord,
@@ -193,6 +194,22 @@ pub trait Store: Send + Sync {
 
     /// Tokens whose time ended before `before` and whose last use can no longer be asked for again, at most `limit`.
     fn tokens_over(&self, before: UnixTime, limit: usize) -> Answer<'_, Vec<TokenId>>;
+
+    /// Every request that occupies a name at a door, by name, with the revision at which that was so.
+    fn live_requests(&self, door: &Door) -> Answer<'_, (Revision, Vec<RequestRecord>)>;
+
+    /// Every object, by kind, namespace and name, with the revision at which that was so.
+    fn objects(&self) -> Answer<'_, (Revision, Vec<ObjectRecord>)>;
+
+    /// An object by name.
+    fn object(&self, key: &ObjectKey) -> Answer<'_, Option<ObjectRecord>>;
+
+    /// Every state that commits after `since` left of retained requests and of objects, in commit order and in the order of
+    /// a commit's writes; at most `limit`, but never a part of a commit. Empty: nothing more.
+    fn states(&self, since: Revision, limit: usize) -> Answer<'_, Vec<StateChange>>;
+
+    /// The revision after which every state is on record.
+    fn states_horizon(&self) -> Answer<'_, Revision>;
 
     /// Whether this process is the only one that can write, so that every other owner is dead.
     fn is_exclusive(&self) -> bool;
@@ -460,6 +477,13 @@ pub enum Precondition {
         /// Their name for the order.
         idempotency_key: String,
     },
+    /// The object was not changed since.
+    ObjectAt {
+        /// Which.
+        key: ObjectKey,
+        /// As it was read; `None`: there is none.
+        version: Option<Revision>,
+    },
     /// The use is on record, and its certificate is not.
     TokenReserved {
         /// Of which token.
@@ -625,6 +649,20 @@ pub enum Write {
         certname: String,
         /// By which key.
         key_fingerprint: Fingerprint,
+    },
+    /// Keeps an object, in place of the one that has its name. Then that one's identity and age stay. Its version is set by
+    /// the store.
+    PutObject(ObjectRecord),
+    /// Forgets an object; one that is not there stays away.
+    DeleteObject {
+        /// Which.
+        key: ObjectKey,
+    },
+    /// Forgets states that commits before then left: the oldest, and only so many that others need not wait. The horizon
+    /// says how far it came.
+    TrimStates {
+        /// When.
+        before: Revision,
     },
     /// Forgets a token and its uses.
     ForgetToken {

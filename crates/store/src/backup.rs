@@ -215,6 +215,10 @@ fn skip_ahead(connection: &mut Connection, now: UnixTime) -> Result<Resumed, Fau
     )?;
     // What let a name enrol then may have been used since: whoever still means it says so again.
     change.execute_batch("DELETE FROM windows; DELETE FROM webhook_allows;")?;
+    // What clients saw since the copy was made is not on record: they begin anew.
+    change.execute_batch(
+        "DELETE FROM request_states; DELETE FROM object_states; UPDATE store_state SET horizon = revision;",
+    )?;
     // The newest policy goes on under a number that no other text can have had.
     change.execute(
         "INSERT INTO policies (generation, digest, loaded, text)

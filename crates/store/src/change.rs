@@ -4,8 +4,9 @@
 
 use countersign_authority::store::{Change, CommitFault, Precondition, RequestUpdate, Write};
 use countersign_authority::{
-    AncestorCrl, CrlRecord, Door, Intent, IssuerId, LedgerEntry, PolicyVersion, RememberedAllow,
-    RequestId, RequestRecord, Revision, Revocation, Seal,
+    AncestorCrl, CrlRecord, Door, Intent, IssuerId, LedgerEntry, ObjectKey, ObjectRecord,
+    PolicyVersion, RememberedAllow, RequestId, RequestRecord, Revision, Revocation, Seal,
+    StateChangeKind,
 };
 use countersign_pki::{Serial, UnixTime};
 use countersign_policy::RecordedEvidence;
@@ -13,11 +14,13 @@ use rusqlite::{Connection, OptionalExtension, ToSql, ffi, params};
 
 use crate::fault::{Fault, RefusedWrite};
 use crate::inventory;
+use crate::objects;
 use crate::query::REJECTED;
 use crate::row::{
     KIND_CERTIFICATE, KIND_CRL, KIND_REQUEST, KIND_REQUEST_DELETED, KIND_RETIREMENT,
     KIND_REVOCATION, document, signed,
 };
+use crate::states::{self, Place};
 use crate::tokens;
 
 /// Checks what a change relies on. If it fails, nothing was written.
@@ -40,6 +43,7 @@ pub(crate) fn write(
         connection,
         revision: signed(revision.0, "revision")?,
         entries: 0,
+        states: 0,
     };
     for write in &change.writes {
         match write {
@@ -75,6 +79,9 @@ pub(crate) fn write(
             Write::RememberAllow(allow) => commit.remember_allow(allow)?,
             Write::ForgetAllows { before } => commit.forget_allows(*before)?,
             Write::Seal(seal) => commit.seal(seal)?,
+            Write::PutObject(record) => commit.put_object(record)?,
+            Write::DeleteObject { key } => commit.delete_object(key)?,
+            Write::TrimStates { before } => states::trim(connection, *before, commit.revision)?,
             Write::PutToken(_)
             | Write::UseToken(_)
             | Write::TokenIssued { .. }
@@ -204,6 +211,7 @@ fn holds(connection: &Connection, precondition: &Precondition) -> Result<bool, F
         Precondition::WindowClosed { certname, before } => {
             inventory::window_is_closed(connection, certname, *before)
         }
+        Precondition::ObjectAt { key, version } => objects::is_at(connection, key, *version),
         Precondition::LastSeal { number } => {
             let stored: i64 = connection
                 .prepare_cached("SELECT coalesce(max(number), 0) FROM audit_seals")?
@@ -224,6 +232,8 @@ struct Commit<'c> {
     connection: &'c Connection,
     revision: i64,
     entries: i64,
+    /// How many states the change has left in the history.
+    states: i64,
 }
 
 impl Commit<'_> {
@@ -273,7 +283,11 @@ impl Commit<'_> {
                     request.door.as_str(),
                     Some(request.id.as_bytes()),
                     Some(&request.key),
-                )
+                )?;
+                if request.retained {
+                    self.keep_request(&request.id, StateChangeKind::Added)?;
+                }
+                Ok(())
             }
         }
     }
@@ -292,7 +306,7 @@ impl Commit<'_> {
                  SET version = ?2, state = ?3, live = ?4, explanation = coalesce(?5, explanation),
                      failure = coalesce(?6, failure), issuer = coalesce(?7, issuer), serial = coalesce(?8, serial),
                      attachment = coalesce(?9, attachment), evidence = iif(?11, ?10, evidence)
-                 WHERE id = ?1 RETURNING door, key",
+                 WHERE id = ?1 RETURNING door, key, retained",
             )?
             .query_row(
                 params![
@@ -308,7 +322,7 @@ impl Commit<'_> {
                     evidence(update.evidence.as_ref())?,
                     update.evidence.is_some(),
                 ],
-                door_and_key,
+                |row| Ok((door_and_key(row)?, row.get(2)?)),
             )
             .optional();
         match updated {
@@ -320,19 +334,33 @@ impl Commit<'_> {
                 Err(name_taken(Door::from_text(door), key))
             }
             other => {
-                let (door, key) = other?.ok_or_else(|| no_request(&update.id))?;
-                self.tell(KIND_REQUEST, &door, Some(update.id.as_bytes()), Some(&key))
+                let ((door, key), retained) = other?.ok_or_else(|| no_request(&update.id))?;
+                self.tell(KIND_REQUEST, &door, Some(update.id.as_bytes()), Some(&key))?;
+                if retained {
+                    self.keep_request(&update.id, StateChangeKind::Modified)?;
+                }
+                Ok(())
             }
         }
     }
 
     fn delete_request(&mut self, id: &RequestId) -> Result<(), Fault> {
-        let (door, key) = self
-            .connection
-            .prepare_cached("DELETE FROM requests WHERE id = ?1 RETURNING door, key")?
-            .query_row(params![id.as_bytes()], door_and_key)
-            .optional()?
-            .ok_or_else(|| no_request(id))?;
+        let connection = self.connection;
+        let delete = |condition: &str| -> rusqlite::Result<Option<(String, String)>> {
+            let sql = format!("DELETE FROM requests WHERE id = ?1{condition} RETURNING door, key");
+            connection
+                .prepare_cached(&sql)?
+                .query_row(params![id.as_bytes()], door_and_key)
+                .optional()
+        };
+        let gone = match delete(" AND retained = 0")? {
+            None => {
+                self.keep_request(id, StateChangeKind::Deleted)?;
+                delete("")?
+            }
+            gone => gone,
+        };
+        let (door, key) = gone.ok_or_else(|| no_request(id))?;
         self.tell(KIND_REQUEST_DELETED, &door, Some(id.as_bytes()), Some(&key))
     }
 
@@ -644,6 +672,42 @@ impl Commit<'_> {
             ],
         )?;
         self.tell(KIND_CRL, crl.issuer.as_str(), None, None)
+    }
+
+    fn put_object(&mut self, record: &ObjectRecord) -> Result<(), Fault> {
+        let change = match objects::replace(self.connection, record, self.revision)? {
+            true => StateChangeKind::Modified,
+            false => {
+                objects::insert(self.connection, record, self.revision)?;
+                StateChangeKind::Added
+            }
+        };
+        self.keep_object(&record.key, change)
+    }
+
+    fn delete_object(&mut self, key: &ObjectKey) -> Result<(), Fault> {
+        self.keep_object(key, StateChangeKind::Deleted)?;
+        objects::delete(self.connection, key)
+    }
+
+    fn keep_request(&mut self, id: &RequestId, change: StateChangeKind) -> Result<(), Fault> {
+        let place = self.next_place();
+        states::keep_request(self.connection, id, place, change)
+    }
+
+    fn keep_object(&mut self, key: &ObjectKey, change: StateChangeKind) -> Result<(), Fault> {
+        let place = self.next_place();
+        states::keep_object(self.connection, key, place, change)
+    }
+
+    /// Where the change's next state stands in the history.
+    fn next_place(&mut self) -> Place {
+        let place = Place {
+            revision: self.revision,
+            seq: self.states,
+        };
+        self.states = self.states.saturating_add(1);
+        place
     }
 
     /// No change in the feed: nothing became different.

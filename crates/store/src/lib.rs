@@ -15,6 +15,8 @@ mod migration;
 
 mod change;
 mod inventory;
+mod objects;
+mod states;
 mod writer;
 
 mod query;

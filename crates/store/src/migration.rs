@@ -164,6 +164,10 @@ const MIGRATIONS: &[Migration] = &[
         number: 7,
         sql: include_str!("../migrations/0007_tokens.sql"),
     },
+    Migration {
+        number: 8,
+        sql: include_str!("../migrations/0008_objects_states_and_bootstrap_tokens.sql"),
+    },
 ];
 
 #[cfg(test)]

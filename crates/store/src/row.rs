@@ -50,7 +50,7 @@ pub(crate) fn placed_request(row: &Row<'_>) -> Result<(u64, RequestRecord), Faul
     Ok((place, request_in(&mut columns)?))
 }
 
-fn request_in(columns: &mut Columns<'_>) -> Result<RequestRecord, Fault> {
+pub(crate) fn request_in(columns: &mut Columns<'_>) -> Result<RequestRecord, Fault> {
     Ok(RequestRecord {
         id: columns.request_id()?,
         door: Door::from_text(columns.take()?),
@@ -263,7 +263,7 @@ impl<'r> Columns<'r> {
         self.known(u64::try_from(value).ok())
     }
 
-    fn request_id(&mut self) -> Result<RequestId, Fault> {
+    pub(crate) fn request_id(&mut self) -> Result<RequestId, Fault> {
         self.take().map(RequestId::from_bytes)
     }
 
@@ -296,7 +296,7 @@ impl<'r> Columns<'r> {
         self.known(RevocationReason::from_code(code))
     }
 
-    fn known<T>(&self, value: Option<T>) -> Result<T, Fault> {
+    pub(crate) fn known<T>(&self, value: Option<T>) -> Result<T, Fault> {
         value.ok_or(Fault::Corrupt { what: self.what })
     }
 }

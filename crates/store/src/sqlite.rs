@@ -12,9 +12,9 @@ use countersign_authority::store::{
 };
 use countersign_authority::{
     AncestorCrl, AuditEntry, AuditPage, AuditQuery, CommitOutcome, CrlRecord, CrlScope, Door,
-    FoundToken, Intent, IssuerId, LedgerEntry, ListedToken, MachineRecord, PolicyVersion,
-    RequestId, RequestRecord, Revision, Revocation, Seal, SealHead, Telemetry, TokenFilter,
-    TokenId, TokenRecord, TokenUseRecord, Unobserved, inventory_name,
+    FoundToken, Intent, IssuerId, LedgerEntry, ListedToken, MachineRecord, ObjectKey, ObjectRecord,
+    PolicyVersion, RequestId, RequestRecord, Revision, Revocation, Seal, SealHead, StateChange,
+    Telemetry, TokenFilter, TokenId, TokenRecord, TokenUseRecord, Unobserved, inventory_name,
 };
 use countersign_pki::{Fingerprint, Serial, UnixTime};
 use countersign_policy::BuildWindow;
@@ -27,8 +27,10 @@ use crate::fault::{Fault, SharedFault};
 use crate::folder::{OpenFault, StoreFiles};
 use crate::inventory;
 use crate::migration;
+use crate::objects;
 use crate::query;
 use crate::reader::{self, ReadJob};
+use crate::states;
 use crate::tokens;
 use crate::writer::{WriteJob, Writer};
 
@@ -434,6 +436,28 @@ impl Store for SqliteStore {
 
     fn last_seal(&self) -> Answer<'_, Option<SealHead>> {
         self.read(query::last_seal)
+    }
+
+    fn live_requests(&self, door: &Door) -> Answer<'_, (Revision, Vec<RequestRecord>)> {
+        let door = door.clone();
+        self.read(move |connection| states::live_requests(connection, &door))
+    }
+
+    fn objects(&self) -> Answer<'_, (Revision, Vec<ObjectRecord>)> {
+        self.read(objects::objects)
+    }
+
+    fn object(&self, key: &ObjectKey) -> Answer<'_, Option<ObjectRecord>> {
+        let key = key.clone();
+        self.read(move |connection| objects::object(connection, &key))
+    }
+
+    fn states(&self, since: Revision, limit: usize) -> Answer<'_, Vec<StateChange>> {
+        self.read(move |connection| states::states(connection, since, limit))
+    }
+
+    fn states_horizon(&self) -> Answer<'_, Revision> {
+        self.read(states::horizon)
     }
 
     fn is_exclusive(&self) -> bool {

@@ -19,6 +19,7 @@ mod inventory_rules;
 mod issuers;
 mod kill_points;
 mod kill_points_of_evidence;
+mod objects;
 mod once;
 mod policies;
 mod reconsideration;

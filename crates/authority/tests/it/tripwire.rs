@@ -10,9 +10,9 @@ use countersign_authority::store::{
 };
 use countersign_authority::{
     AncestorCrl, AuditEntry, AuditPage, AuditQuery, CrlRecord, CrlScope, Door, FoundToken, Intent,
-    IssuerId, KeyStore, LedgerEntry, ListedToken, MachineRecord, PolicyVersion, RequestId,
-    RequestRecord, Revision, Revocation, Seal, SealHead, SignFault, Signature, TokenFilter,
-    TokenId, TokenRecord, TokenUseRecord,
+    IssuerId, KeyStore, LedgerEntry, ListedToken, MachineRecord, ObjectKey, ObjectRecord,
+    PolicyVersion, RequestId, RequestRecord, Revision, Revocation, Seal, SealHead, SignFault,
+    Signature, StateChange, TokenFilter, TokenId, TokenRecord, TokenUseRecord,
 };
 use countersign_pki::{Fingerprint, Serial, SignatureAlgorithm, UnixTime};
 use countersign_policy::BuildWindow;
@@ -324,6 +324,26 @@ impl<S: Store, W: Wire> Store for TripStore<S, W> {
 
     fn last_seal(&self) -> Answer<'_, Option<SealHead>> {
         self.0.last_seal()
+    }
+
+    fn live_requests(&self, door: &Door) -> Answer<'_, (Revision, Vec<RequestRecord>)> {
+        self.0.live_requests(door)
+    }
+
+    fn objects(&self) -> Answer<'_, (Revision, Vec<ObjectRecord>)> {
+        self.0.objects()
+    }
+
+    fn object(&self, key: &ObjectKey) -> Answer<'_, Option<ObjectRecord>> {
+        self.0.object(key)
+    }
+
+    fn states(&self, since: Revision, limit: usize) -> Answer<'_, Vec<StateChange>> {
+        self.0.states(since, limit)
+    }
+
+    fn states_horizon(&self) -> Answer<'_, Revision> {
+        self.0.states_horizon()
     }
 
     fn is_exclusive(&self) -> bool {

@@ -9,8 +9,9 @@ use countersign_authority::store::{
 };
 use countersign_authority::{
     AncestorCrl, AuditEntry, AuditPage, AuditQuery, CrlRecord, CrlScope, Door, FoundToken, Intent,
-    IssuerId, LedgerEntry, ListedToken, MachineRecord, PolicyVersion, RequestId, RequestRecord,
-    Revision, Revocation, Seal, SealHead, TokenFilter, TokenId, TokenRecord, TokenUseRecord,
+    IssuerId, LedgerEntry, ListedToken, MachineRecord, ObjectKey, ObjectRecord, PolicyVersion,
+    RequestId, RequestRecord, Revision, Revocation, Seal, SealHead, StateChange, TokenFilter,
+    TokenId, TokenRecord, TokenUseRecord,
 };
 use countersign_pki::{Fingerprint, Serial, UnixTime};
 use countersign_policy::BuildWindow;
@@ -253,6 +254,26 @@ impl Store for Switched {
 
     fn last_seal(&self) -> Answer<'_, Option<SealHead>> {
         self.or(self.store.last_seal())
+    }
+
+    fn live_requests(&self, door: &Door) -> Answer<'_, (Revision, Vec<RequestRecord>)> {
+        self.or(self.store.live_requests(door))
+    }
+
+    fn objects(&self) -> Answer<'_, (Revision, Vec<ObjectRecord>)> {
+        self.or(self.store.objects())
+    }
+
+    fn object(&self, key: &ObjectKey) -> Answer<'_, Option<ObjectRecord>> {
+        self.or(self.store.object(key))
+    }
+
+    fn states(&self, since: Revision, limit: usize) -> Answer<'_, Vec<StateChange>> {
+        self.or(self.store.states(since, limit))
+    }
+
+    fn states_horizon(&self) -> Answer<'_, Revision> {
+        self.or(self.store.states_horizon())
     }
 
     fn is_exclusive(&self) -> bool {

@@ -19,8 +19,10 @@ pub mod decisions;
 pub mod feed;
 pub mod inventory;
 pub mod ledger;
+pub mod objects;
 pub mod requests;
 pub mod retirement;
+pub mod states;
 pub mod takeover;
 pub mod together;
 pub mod token_pages;
@@ -170,6 +172,23 @@ macro_rules! store_suite {
             revisions_wake_their_receivers,
             reopening_keeps_everything,
             revisions_are_not_given_out_twice,
+        }
+        $crate::store_suite! { @in objects, $ground,
+            an_object_comes_back_field_by_field,
+            an_object_keeps_its_identity_and_age,
+            an_object_that_changed_since_it_was_read_is_a_conflict,
+            one_of_many_makes_an_object,
+        }
+        $crate::store_suite! { @in states, $ground,
+            every_state_of_a_retained_request_is_on_record,
+            what_no_door_shows_has_no_history,
+            a_released_name_is_a_deletion,
+            requests_and_objects_are_one_history,
+            the_history_goes_on_from_a_listing,
+            trimming_moves_the_horizon,
+            trimming_goes_in_parts,
+            the_history_outlives_a_start,
+            a_failed_change_leaves_no_state,
         }
         $crate::store_suite! { @in audit, $ground,
             pages_of_the_audit_log_are_complete_in_either_order,

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use countersign_authority::store::{Change, Committed, Precondition, RequestUpdate, Store, Write};
 use countersign_authority::{
-    AuditEntry, CrlRecord, CrlScope, Door, Intent, IssuerId, Owner, RequestId, RequestRecord,
-    RequestState, Revision, Revocation, Revoked, TokenId, TokenRecord, TokenStanding,
-    TokenUseRecord,
+    AuditEntry, CrlRecord, CrlScope, Door, Intent, IssuerId, ObjectKey, ObjectRecord, Owner,
+    RequestId, RequestRecord, RequestState, Revision, Revocation, Revoked, TokenId, TokenRecord,
+    TokenStanding, TokenUseRecord,
 };
 use countersign_pki::{Fingerprint, RevocationReason, Serial, UnixTime, fingerprint_sha256};
 use countersign_policy::{
@@ -103,6 +103,18 @@ impl Sample {
         request.explanation.effect = Effect::Approve;
         let intent = self.intent(&request);
         Enrolment { request, intent }
+    }
+
+    /// An object of this name.
+    pub fn object(&self, key: ObjectKey) -> ObjectRecord {
+        let number = self.next();
+        ObjectRecord {
+            key,
+            id: Self::identity(number),
+            version: Revision::default(),
+            created: Self::time(number),
+            body: [&[0, 0xff], number.to_be_bytes().as_slice()].concat(),
+        }
     }
 
     /// An audit entry.

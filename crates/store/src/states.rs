@@ -1,0 +1,196 @@
+//! The history: what each commit made of retained requests and of objects.
+//!
+//! A state is copied from the row by the commit that wrote it. Revisions and the numbers within one are shared by the tables
+//! of requests and of objects, so that both are one history.
+
+use countersign_authority::{Door, RequestId, RequestRecord, Revision, State, StateChange};
+use countersign_authority::{ObjectKey, StateChangeKind};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use crate::fault::Fault;
+use crate::objects::{OBJECT, object_in};
+use crate::query::{all, bound, one, revision};
+use crate::row::{self, Columns, REQUEST};
+
+/// Where a state stands in the history: its commit and its number there.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) revision: i64,
+    pub(crate) seq: i64,
+}
+
+pub(crate) fn live_requests(
+    connection: &Connection,
+    door: &Door,
+) -> Result<(Revision, Vec<RequestRecord>), Fault> {
+    let snapshot = connection.unchecked_transaction()?;
+    let at = revision(&snapshot)?;
+    let sql = format!("SELECT {REQUEST} FROM requests WHERE door = ?1 AND live = 1 ORDER BY key");
+    let found = all(&snapshot, &sql, [door.as_str()], row::request)?;
+    snapshot.commit()?;
+    Ok((at, found))
+}
+
+pub(crate) fn horizon(connection: &Connection) -> Result<Revision, Fault> {
+    let sql = "SELECT horizon FROM store_state WHERE one = 1";
+    one(connection, sql, [], |row| {
+        Columns::of(row, "horizon").revision()
+    })?
+    .ok_or(Fault::Corrupt { what: "horizon" })
+}
+
+/// A page that never ends inside a commit, so that the caller can go on with the last revision it saw. If one commit alone
+/// left more states than the limit, the page is that commit.
+pub(crate) fn states(
+    connection: &Connection,
+    since: Revision,
+    limit: usize,
+) -> Result<Vec<StateChange>, Fault> {
+    let since = i64::try_from(since.0).unwrap_or(i64::MAX);
+    let snapshot = connection.unchecked_transaction()?;
+    let (Some(first), beyond) = (
+        nth_after(&snapshot, since, 0)?,
+        nth_after(&snapshot, since, bound(limit.max(1)))?,
+    ) else {
+        return Ok(Vec::new());
+    };
+    let last = beyond.map_or(i64::MAX, |beyond| beyond.saturating_sub(1).max(first));
+    let mut page = all(
+        &snapshot,
+        &page_of("request_states", REQUEST),
+        params![since, last],
+        |row| {
+            state(row, "state of a request", |columns| {
+                Ok(State::Request(Box::new(row::request_in(columns)?)))
+            })
+        },
+    )?;
+    page.extend(all(
+        &snapshot,
+        &page_of("object_states", OBJECT),
+        params![since, last],
+        |row| {
+            state(row, "state of an object", |columns| {
+                Ok(State::Object(Box::new(object_in(columns)?)))
+            })
+        },
+    )?);
+    snapshot.commit()?;
+    page.sort_by_key(|(place, _)| *place);
+    Ok(page.into_iter().map(|(_, state)| state).collect())
+}
+
+/// Puts the present state of a request into the history. One that gave up its name is gone from its door.
+pub(crate) fn keep_request(
+    connection: &Connection,
+    id: &RequestId,
+    place: Place,
+    change: StateChangeKind,
+) -> Result<(), Fault> {
+    let sql = format!(
+        "INSERT INTO request_states (revision, seq, change, {REQUEST})
+         SELECT ?2, ?3, iif(live, ?4, 'deleted'), {}
+         FROM requests WHERE id = ?1 AND (live = 1 OR ?4 = 'modified')",
+        REQUEST.replace("version", "?2")
+    );
+    let values = params![id.as_bytes(), place.revision, place.seq, change.word()];
+    connection.prepare_cached(&sql)?.execute(values)?;
+    Ok(())
+}
+
+/// Puts the present state of an object into the history.
+pub(crate) fn keep_object(
+    connection: &Connection,
+    key: &ObjectKey,
+    place: Place,
+    change: StateChangeKind,
+) -> Result<(), Fault> {
+    let sql = format!(
+        "INSERT INTO object_states (revision, seq, change, {OBJECT})
+         SELECT ?4, ?5, ?6, {} FROM objects WHERE kind = ?1 AND namespace = ?2 AND name = ?3",
+        OBJECT.replace("version", "?4")
+    );
+    let values = params![
+        key.kind,
+        key.namespace,
+        key.name,
+        place.revision,
+        place.seq,
+        change.word()
+    ];
+    connection.prepare_cached(&sql)?.execute(values)?;
+    Ok(())
+}
+
+/// Forgets states that commits before `before` left, whole commits and about [`MAX_TRIMMED`] states, and moves the horizon
+/// with them. A commit does not trim its own states.
+pub(crate) fn trim(
+    connection: &Connection,
+    before: Revision,
+    this_commit: i64,
+) -> Result<(), Fault> {
+    let before = i64::try_from(before.0).map_or(this_commit, |before| before.min(this_commit));
+    let (first, beyond) = (
+        nth_after(connection, 0, 0)?,
+        nth_after(connection, 0, MAX_TRIMMED)?,
+    );
+    let before = match (first, beyond) {
+        // The first commit goes whole, however much it left.
+        (Some(first), Some(beyond)) => before.min(beyond.max(first.saturating_add(1))),
+        (_, _) => before,
+    };
+    for table in ["request_states", "object_states"] {
+        let sql = format!("DELETE FROM {table} WHERE revision < ?1");
+        connection.prepare_cached(&sql)?.execute([before])?;
+    }
+    connection
+        .prepare_cached("UPDATE store_state SET horizon = max(horizon, ?1 - 1) WHERE one = 1")?
+        .execute([before])?;
+    Ok(())
+}
+
+/// The commit of the n-th state after `since`, counted from 0.
+fn nth_after(connection: &Connection, since: i64, n: i64) -> Result<Option<i64>, Fault> {
+    let sql = "SELECT revision FROM request_states WHERE revision > ?1
+               UNION ALL SELECT revision FROM object_states WHERE revision > ?1
+               ORDER BY revision LIMIT 1 OFFSET ?2";
+    Ok(connection
+        .prepare_cached(sql)?
+        .query_row([since, n], |row| row.get(0))
+        .optional()?)
+}
+
+fn page_of(table: &str, columns: &str) -> String {
+    format!(
+        "SELECT revision, seq, change, {columns} FROM {table}
+         WHERE revision > ?1 AND revision <= ?2 ORDER BY revision, seq"
+    )
+}
+
+fn state(
+    row: &Row<'_>,
+    what: &'static str,
+    read: impl Fn(&mut Columns<'_>) -> Result<State, Fault>,
+) -> Result<(Place, StateChange), Fault> {
+    let mut columns = Columns::of(row, what);
+    let place = Place {
+        revision: columns.take()?,
+        seq: columns.take()?,
+    };
+    let word: String = columns.take()?;
+    let mut kinds = StateChangeKind::ALL.into_iter();
+    let kind = columns.known(kinds.find(|kind| kind.word() == word))?;
+    let revision = Revision(columns.known(u64::try_from(place.revision).ok())?);
+    let state = read(&mut columns)?;
+    Ok((
+        place,
+        StateChange {
+            revision,
+            kind,
+            state,
+        },
+    ))
+}
+
+/// Others have their turn between two of these.
+const MAX_TRIMMED: i64 = 500;
