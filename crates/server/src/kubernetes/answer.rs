@@ -3,8 +3,9 @@
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use countersign_authority::masked_tokens;
+use countersign_kapi::encode;
 use countersign_kapi::list::{List, ListMeta, PartialObjectMetadata};
-use countersign_kapi::negotiate::AnswerForm;
+use countersign_kapi::negotiate::{AnswerForm, AnswerFormat, PROTOBUF};
 use countersign_kapi::table::{Columns, IncludeObject, Table};
 use countersign_kapi::{Kind, Status, Time};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING};
@@ -23,6 +24,8 @@ pub(super) struct Refusal(Box<Status>);
 pub(super) struct Shape {
     /// Whole, as a table, or metadata only.
     pub(super) form: AnswerForm,
+    /// As text, or for those who insist on it as protobuf.
+    pub(super) format: AnswerFormat,
     /// What stands beside the rows of a table.
     pub(super) include: IncludeObject,
 }
@@ -30,10 +33,20 @@ pub(super) struct Shape {
 impl Shape {
     /// Answers with one object.
     pub(super) fn object<T: Kind>(self, code: StatusCode, object: &T, now: Time) -> Answer {
-        match self.form {
-            AnswerForm::Object => json(code, object),
-            AnswerForm::Metadata => json(code, &PartialObjectMetadata::of(object)),
-            AnswerForm::Table => {
+        match (self.form, self.format) {
+            (AnswerForm::Object, AnswerFormat::Json) => json(code, object),
+            (AnswerForm::Object, AnswerFormat::Protobuf) => {
+                let body = encode::object::<T>(&object.to_protobuf());
+                Ok(response(code, PROTOBUF, body))
+            }
+            (AnswerForm::Metadata, AnswerFormat::Json) => {
+                json(code, &PartialObjectMetadata::of(object))
+            }
+            (AnswerForm::Metadata, AnswerFormat::Protobuf) => {
+                let body = encode::metadata(object.metadata());
+                Ok(response(code, PROTOBUF, body))
+            }
+            (AnswerForm::Table, _) => {
                 let version = object.metadata().resource_version.clone();
                 let meta = ListMeta {
                     resource_version: version,
@@ -50,10 +63,23 @@ impl Shape {
     /// Answers with a collection.
     pub(super) fn list<T: Kind>(self, meta: ListMeta, objects: Vec<T>, now: Time) -> Answer {
         let code = StatusCode::OK;
-        match self.form {
-            AnswerForm::Object => json(code, &List::of_objects(meta, objects)),
-            AnswerForm::Metadata => json(code, &List::of_metadata(meta, &objects)),
-            AnswerForm::Table => json(
+        match (self.form, self.format) {
+            (AnswerForm::Object, AnswerFormat::Json) => {
+                json(code, &List::of_objects(meta, objects))
+            }
+            (AnswerForm::Object, AnswerFormat::Protobuf) => {
+                let messages: Vec<Vec<u8>> = objects.iter().map(Kind::to_protobuf).collect();
+                let body = encode::list::<T>(&meta, messages.iter().map(Vec::as_slice));
+                Ok(response(code, PROTOBUF, body))
+            }
+            (AnswerForm::Metadata, AnswerFormat::Json) => {
+                json(code, &List::of_metadata(meta, &objects))
+            }
+            (AnswerForm::Metadata, AnswerFormat::Protobuf) => {
+                let body = encode::metadata_list(&meta, objects.iter().map(Kind::metadata));
+                Ok(response(code, PROTOBUF, body))
+            }
+            (AnswerForm::Table, _) => json(
                 code,
                 &Table::of(&objects, meta, self.include, Columns::Defined, now),
             ),

@@ -105,7 +105,7 @@ impl Call {
 
     /// The shape in which the client wants its answer.
     pub(super) fn shape(&self, offer: Offer) -> Result<Shape, Refusal> {
-        let form = negotiate::answer_form(self.header(ACCEPT), offer)?;
+        let (form, format) = negotiate::answer_form(self.header(ACCEPT), offer)?;
         let include = match form {
             AnswerForm::Table => {
                 IncludeObject::parse(self.parameter("includeObject")).ok_or_else(|| {
@@ -116,7 +116,11 @@ impl Call {
             }
             AnswerForm::Object | AnswerForm::Metadata => IncludeObject::default(),
         };
-        Ok(Shape { form, include })
+        Ok(Shape {
+            form,
+            format,
+            include,
+        })
     }
 
     /// The options of a write; `of` names them in errors.
