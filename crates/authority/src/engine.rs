@@ -8,9 +8,11 @@ use arc_swap::ArcSwap;
 use countersign_pki::{Crl, Serial, UnixTime, verify};
 use countersign_policy::{Policy, SignerName};
 use futures_util::future::BoxFuture;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::warn;
 
+use crate::access::{AccessReviews, NoReviews};
 use crate::audit::{AuditEntry, AuditFilter, AuditOrder, AuditQuery};
 use crate::clock::{Clock, Entropy};
 use crate::decider::{Deciders, NoDeciders};
@@ -119,6 +121,9 @@ pub(crate) struct Core {
     pub(crate) rules: ArcSwap<Rules>,
     pub(crate) limits: Limits,
     pub(crate) evidence: LocalEvidence,
+    /// Who reviews access.
+    pub(crate) access: ArcSwap<Arc<dyn AccessReviews>>,
+    pub(crate) access_news: Notify,
     pub(crate) telemetry: Arc<dyn Telemetry>,
     pub(crate) owner: Owner,
     pub(crate) revocations: BTreeMap<IssuerId, Revocations>,
@@ -182,6 +187,8 @@ impl Authority {
                 at_once: config.limits.executables_at_once,
                 ..Executables::STANDARD
             }),
+            access: ArcSwap::from_pointee(Arc::new(NoReviews)),
+            access_news: Notify::new(),
             telemetry,
             owner: Owner(format!("{:016x}", u64::from_be_bytes(id))),
             revocations,

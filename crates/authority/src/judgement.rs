@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use countersign_pki::{CheckedCsr, Fingerprint, Serial, UnixTime, fingerprint_sha256};
 use countersign_policy::{
-    AutosignFile, BuildWindow, Effect, Evidence, Executable, Execution, LedgerCertificate,
-    LedgerFacts, LedgerRevocation, ListFile, Looked, Machine, Outcome, PersonDecision, Query,
-    RecordedEvidence, Request, Requester, SignerName, Token, TokenFacts, TokenUseState, Use,
-    Verdict, Webhook, WebhookAnswer, WebhookMode, Wishes, decide,
+    AccessAnswer, AccessQuestion, AutosignFile, BuildWindow, Effect, Evidence, Executable,
+    Execution, LedgerCertificate, LedgerFacts, LedgerRevocation, ListFile, Looked, Machine,
+    Outcome, PersonDecision, Query, RecordedEvidence, Request, Requester, SignerName, Token,
+    TokenFacts, TokenUseState, Use, Verdict, Webhook, WebhookAnswer, WebhookMode, Wishes, decide,
 };
 use futures_util::future::join_all;
 use tokio::time::Instant;
@@ -193,6 +193,7 @@ enum Answered {
     Window(Looked<Option<BuildWindow>>),
     Token(Looked<TokenFacts>, Box<LookedUp>),
     Ledger(Looked<LedgerFacts>),
+    Access(Arc<AccessQuestion>, AccessAnswer),
 }
 
 impl Core {
@@ -301,6 +302,15 @@ impl Core {
             Query::Ledger => {
                 let found = self.ledger_facts(rules, case, name, now).await;
                 Answered::Ledger(found.map_err(|fault| unavailable(&fault)))
+            }
+            Query::SubjectAccess(question) => {
+                let said = match asking {
+                    Asking::InEarnest => self.review(case.requester, &question),
+                    Asking::AsIfTheyAgreed => AccessAnswer::Allowed {
+                        reason: String::new(),
+                    },
+                };
+                Answered::Access(question, said)
             }
         }
     }
@@ -493,7 +503,8 @@ impl Core {
             | Answered::File(..)
             | Answered::List(..)
             | Answered::Window(_)
-            | Answered::Ledger(_) => {}
+            | Answered::Ledger(_)
+            | Answered::Access(..) => {}
         }
         Ok(())
     }
@@ -550,6 +561,7 @@ impl Gathered {
             | Query::Machine
             | Query::Window
             | Query::Token
+            | Query::SubjectAccess(_)
             | Query::Ledger => None,
         }
     }
@@ -567,6 +579,7 @@ impl Answered {
             Self::Window(found) => evidence.with_window(found, micros),
             Self::Token(found, _) => evidence.with_token(found, micros),
             Self::Ledger(found) => evidence.with_ledger(found, micros),
+            Self::Access(question, said) => evidence.with_access(question, said, micros),
         }
     }
 }

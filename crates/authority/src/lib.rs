@@ -17,6 +17,7 @@ pub mod profile;
 pub mod sealing;
 pub mod store;
 
+mod access;
 mod acts;
 mod ancestors;
 mod audit;
@@ -50,6 +51,7 @@ mod token;
 mod unlisting;
 mod windows;
 
+pub use access::AccessReviews;
 pub use acts::{Act, OnUnsignable};
 pub use ancestors::AncestorCrlFault;
 pub use audit::{
@@ -58,6 +60,7 @@ pub use audit::{
 pub use chain::{Chain, Way};
 pub use clock::{Clock, Entropy, EntropyFault, SystemClock};
 pub use collection::{Collected, Held, Hold, Retention};
+pub use countersign_policy::AccessAnswer;
 pub use crl::{CrlEnd, CrlState};
 pub use decider::{Deciders, Question, QuestionToken};
 pub use engine::{Authority, AuthorityConfig, Limits};

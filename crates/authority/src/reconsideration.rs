@@ -54,7 +54,34 @@ impl Authority {
             return Ok(0);
         };
         self.core.reconsidered.store(*last, Ordering::Relaxed);
-        let mut waiting = page.into_iter().map(|(_, record)| record);
+        let waiting = page.into_iter().map(|(_, record)| record);
+        self.reconsider_these(waiting).await
+    }
+
+    /// Judges requests again whose senders have other rights by now, all of them. Answers how many were settled.
+    ///
+    /// # Errors
+    /// If the store fails; what was settled before stays settled.
+    pub async fn reconsider_access(&self) -> Result<usize, Broken> {
+        let (mut after, mut settled) = (None, 0_usize);
+        loop {
+            let page = self.core.store.worth_asking_again(after, AT_A_TIME).await?;
+            let is_last = page.len() < AT_A_TIME;
+            after = page.last().map(|(place, _)| *place);
+            let waiting = page.into_iter().map(|(_, record)| record);
+            // Nobody outside is asked about the others.
+            let concerned = waiting.filter(|record| self.core.has_other_rights(record));
+            settled = settled.saturating_add(self.reconsider_these(concerned).await?);
+            if is_last {
+                return Ok(settled);
+            }
+        }
+    }
+
+    async fn reconsider_these(
+        &self,
+        mut waiting: impl Iterator<Item = RequestRecord>,
+    ) -> Result<usize, Broken> {
         let (mut judging, mut settled) = (JoinSet::new(), 0_usize);
         loop {
             while judging.len() < TOGETHER

@@ -27,6 +27,7 @@ pub(crate) fn start(
 ) {
     tasks.spawn(finish_and_refresh(authority.clone(), stop.clone()));
     tasks.spawn(reconsider(authority.clone(), stop.clone()));
+    tasks.spawn(follow_access(authority.clone(), stop.clone()));
     tasks.spawn(trim_rejections(authority.clone(), stop.clone()));
     for issuer in authority.issuers() {
         let id = issuer.id().clone();
@@ -98,6 +99,26 @@ async fn reconsider(authority: Authority, stop: CancellationToken) {
         }
         tokio::select! {
             reconsidered = authority.reconsider_waiting() => health.told(reconsidered),
+            () = stop.cancelled() => return,
+        };
+    }
+}
+
+/// Asks the policy again about requests whose senders were given roles meanwhile, or lost them.
+async fn follow_access(authority: Authority, stop: CancellationToken) {
+    let mut health = Health::new("ask the policy again after a change of roles");
+    loop {
+        tokio::select! {
+            () = authority.access_news() => {}
+            () = stop.cancelled() => return,
+        }
+        // Who applies a file of bindings changes many: they are one piece of news.
+        tokio::select! {
+            () = tokio::time::sleep(ACCESS_PAUSE) => {}
+            () = stop.cancelled() => return,
+        }
+        tokio::select! {
+            reconsidered = authority.reconsider_access() => health.told(reconsidered),
             () = stop.cancelled() => return,
         };
     }
@@ -271,6 +292,8 @@ impl Health {
 const LOOK_AT_POLICIES: Duration = Duration::from_secs(2);
 /// Often enough for a kubelet that waits; a decider that is down is asked again about every waiting request.
 const RECONSIDER: Duration = Duration::from_secs(15);
+/// Long enough for a file of bindings, short enough for somebody who watches.
+const ACCESS_PAUSE: Duration = Duration::from_millis(250);
 /// Somebody who is turned away again and again must not fill the disk.
 const MAX_REJECTIONS: usize = 20_000;
 /// As much as one address may send in a minute is there at most on top.

@@ -106,7 +106,8 @@ pub fn object<T: Kind>(
             let fault = |cause| DecodeFault::Protobuf { kind, cause };
             let envelope = protobuf::Envelope::read(body).map_err(fault)?;
             expect_type::<T>(envelope.api_version, envelope.kind)?;
-            let object = T::from_protobuf(envelope.raw).map_err(fault)?;
+            let mut object = T::from_protobuf(envelope.raw).map_err(fault)?;
+            object.set_defaults();
             Ok(Decoded {
                 object,
                 warnings: Vec::new(),
@@ -169,7 +170,9 @@ pub(crate) fn from_tree<T: Kind>(
     };
     expect_type::<T>(text("apiVersion"), text("kind"))?;
     let (root, warnings) = conform(tree, T::schema(), kind, validation)?;
-    let object = serde_json::from_value(root).map_err(|cause| DecodeFault::Json { kind, cause })?;
+    let mut object: T =
+        serde_json::from_value(root).map_err(|cause| DecodeFault::Json { kind, cause })?;
+    object.set_defaults();
     Ok(Decoded { object, warnings })
 }
 

@@ -20,11 +20,13 @@ pub struct ApiGroup {
     pub resources: &'static [ApiResource],
 }
 
-/// A cluster-scoped resource.
+/// A resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ApiResource {
     /// Plural name, as in paths.
     pub name: &'static str,
+    /// Whether its objects live in namespaces.
+    pub namespaced: bool,
     /// Singular name.
     pub singular: &'static str,
     /// Kind of its objects.
@@ -52,17 +54,10 @@ pub const CERTIFICATES: ApiGroup = ApiGroup {
     version: VERSION,
     resources: &[ApiResource {
         name: RESOURCE,
+        namespaced: false,
         singular: "certificatesigningrequest",
         kind: KIND,
-        verbs: &[
-            "create",
-            "delete",
-            "deletecollection",
-            "get",
-            "list",
-            "patch",
-            "update",
-        ],
+        verbs: &ALL_VERBS,
         short_names: &["csr"],
         subresources: &[
             ApiSubresource {
@@ -71,7 +66,7 @@ pub const CERTIFICATES: ApiGroup = ApiGroup {
             },
             ApiSubresource {
                 name: "status",
-                verbs: &["get"],
+                verbs: &["get", "patch", "update"],
             },
         ],
     }],
@@ -88,18 +83,16 @@ pub const AUTHENTICATION: ApiGroup = ApiGroup {
     )],
 };
 
-/// `kubectl auth can-i`, where only the sender's own rights are told.
-pub const SELF_AUTHORIZATION: ApiGroup = ApiGroup {
-    resources: &[SELF_ACCESS],
-    ..AUTHORIZATION
-};
-
 /// `kubectl auth can-i`, and access reviews of controllers.
 pub const AUTHORIZATION: ApiGroup = ApiGroup {
     name: "authorization.k8s.io",
     version: "v1",
     resources: &[
-        SELF_ACCESS,
+        review(
+            "selfsubjectaccessreviews",
+            "selfsubjectaccessreview",
+            "SelfSubjectAccessReview",
+        ),
         review(
             "selfsubjectrulesreviews",
             "selfsubjectrulesreview",
@@ -110,6 +103,23 @@ pub const AUTHORIZATION: ApiGroup = ApiGroup {
             "subjectaccessreview",
             "SubjectAccessReview",
         ),
+    ],
+};
+
+/// Roles and who has them.
+pub const RBAC: ApiGroup = ApiGroup {
+    name: "rbac.authorization.k8s.io",
+    version: "v1",
+    resources: &[
+        rbac(
+            "clusterrolebindings",
+            "clusterrolebinding",
+            "ClusterRoleBinding",
+            false,
+        ),
+        rbac("clusterroles", "clusterrole", "ClusterRole", false),
+        rbac("rolebindings", "rolebinding", "RoleBinding", true),
+        rbac("roles", "role", "Role", true),
     ],
 };
 
@@ -128,7 +138,7 @@ impl ApiGroup {
     pub fn resource_list(&self) -> Value {
         let mut resources = Vec::new();
         for resource in self.resources {
-            let mut entry = json!({"name": resource.name, "singularName": resource.singular, "namespaced": false,
+            let mut entry = json!({"name": resource.name, "singularName": resource.singular, "namespaced": resource.namespaced,
                 "kind": resource.kind, "verbs": resource.verbs});
             if !resource.short_names.is_empty() {
                 entry["shortNames"] = json!(resource.short_names);
@@ -136,7 +146,7 @@ impl ApiGroup {
             resources.push(entry);
             for subresource in resource.subresources {
                 let name = format!("{}/{}", resource.name, subresource.name);
-                resources.push(json!({"name": name, "singularName": "", "namespaced": false, "kind": resource.kind,
+                resources.push(json!({"name": name, "singularName": "", "namespaced": resource.namespaced, "kind": resource.kind,
                     "verbs": subresource.verbs}));
             }
         }
@@ -156,7 +166,12 @@ impl ApiGroup {
         let kind = |kind: &str| json!({"group": self.name, "version": self.version, "kind": kind});
         let resource = |resource: &ApiResource| {
             let subresource = |part: &ApiSubresource| json!({"subresource": part.name, "responseKind": kind(resource.kind), "verbs": part.verbs});
-            let mut entry = json!({"resource": resource.name, "responseKind": kind(resource.kind), "scope": "Cluster",
+            let scope = if resource.namespaced {
+                "Namespaced"
+            } else {
+                "Cluster"
+            };
+            let mut entry = json!({"resource": resource.name, "responseKind": kind(resource.kind), "scope": scope,
                 "singularResource": resource.singular, "verbs": resource.verbs});
             if !resource.short_names.is_empty() {
                 entry["shortNames"] = json!(resource.short_names);
@@ -195,6 +210,7 @@ pub fn aggregated(groups: &[ApiGroup]) -> Value {
 const fn review(name: &'static str, singular: &'static str, kind: &'static str) -> ApiResource {
     ApiResource {
         name,
+        namespaced: false,
         singular,
         kind,
         verbs: &["create"],
@@ -203,11 +219,34 @@ const fn review(name: &'static str, singular: &'static str, kind: &'static str) 
     }
 }
 
-const SELF_ACCESS: ApiResource = review(
-    "selfsubjectaccessreviews",
-    "selfsubjectaccessreview",
-    "SelfSubjectAccessReview",
-);
+/// A kind of role or of binding.
+const fn rbac(
+    name: &'static str,
+    singular: &'static str,
+    kind: &'static str,
+    namespaced: bool,
+) -> ApiResource {
+    ApiResource {
+        name,
+        namespaced,
+        singular,
+        kind,
+        verbs: &ALL_VERBS,
+        short_names: &[],
+        subresources: &[],
+    }
+}
+
+const ALL_VERBS: [&str; 8] = [
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "update",
+    "watch",
+];
 
 /// `Content-Type` of the aggregated form; clients look for all three parameters.
 pub const AGGREGATED_CONTENT_TYPE: &str =
@@ -226,11 +265,11 @@ mod tests {
             json!([
                 {"name": "certificatesigningrequests", "singularName": "certificatesigningrequest", "namespaced": false,
                  "kind": "CertificateSigningRequest", "shortNames": ["csr"],
-                 "verbs": ["create", "delete", "deletecollection", "get", "list", "patch", "update"]},
+                 "verbs": ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]},
                 {"name": "certificatesigningrequests/approval", "singularName": "", "namespaced": false,
                  "kind": "CertificateSigningRequest", "verbs": ["get", "patch", "update"]},
                 {"name": "certificatesigningrequests/status", "singularName": "", "namespaced": false,
-                 "kind": "CertificateSigningRequest", "verbs": ["get"]}
+                 "kind": "CertificateSigningRequest", "verbs": ["get", "patch", "update"]}
             ])
         );
         assert_eq!(
@@ -257,7 +296,14 @@ mod tests {
         assert_eq!(resource["scope"], "Cluster");
         assert_eq!(resource["shortNames"], json!(["csr"]));
         assert_eq!(resource["subresources"][0]["subresource"], "approval");
-        assert_eq!(resource["subresources"][1]["verbs"], json!(["get"]));
+        assert_eq!(
+            resource["subresources"][1]["verbs"],
+            json!(["get", "patch", "update"])
+        );
+        let roles = aggregated(&[RBAC]);
+        let roles = &roles["items"][0]["versions"][0]["resources"];
+        assert_eq!(roles[1]["scope"], "Cluster");
+        assert_eq!(roles[3]["scope"], "Namespaced");
         assert_eq!(aggregated(&[])["items"], json!([]));
     }
 }

@@ -38,6 +38,9 @@ pub trait Kind:
     /// The same, to be changed.
     fn metadata_mut(&mut self) -> &mut ObjectMeta;
 
+    /// Fills in what clients may leave out; every decoded object has been through it.
+    fn set_defaults(&mut self) {}
+
     /// The value of one of the [`Self::SELECTABLE`] fields.
     fn selected(&self, _field: &str) -> &str {
         ""

@@ -25,6 +25,7 @@ pub mod options;
 pub mod patch;
 pub mod protobuf;
 pub mod query;
+pub mod rbac;
 pub mod review;
 mod schema;
 pub mod selector;

@@ -199,7 +199,7 @@ pub(crate) fn label_value_faults(text: &str) -> Vec<String> {
     faults
 }
 
-fn dns_label_faults(text: &str) -> Vec<String> {
+pub(crate) fn dns_label_faults(text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if text.len() > LABEL_MAX {
         faults.push(too_long_text(LABEL_MAX));
@@ -214,7 +214,7 @@ fn dns_label_faults(text: &str) -> Vec<String> {
     faults
 }
 
-fn dns_subdomain_faults(text: &str) -> Vec<String> {
+pub(crate) fn dns_subdomain_faults(text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if text.len() > DOMAIN_MAX {
         faults.push(too_long_text(DOMAIN_MAX));

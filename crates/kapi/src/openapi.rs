@@ -1,5 +1,5 @@
-//! The OpenAPI v3 document that kubectl reads before `create`, `apply` and `explain`, made from the schema of the
-//! resource.
+//! The OpenAPI v3 document that kubectl reads before `create`, `apply` and `explain`, made from the schemas of the
+//! kinds that a group serves.
 
 #![expect(
     clippy::indexing_slicing,
@@ -8,27 +8,75 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::discovery::CERTIFICATES;
-use crate::schema::{
-    DELETE_OPTIONS, Field, LIST_META, Merge, OBJECT_META, REQUEST, REQUEST_LIST, Schema, Shape,
-};
-use crate::{API_VERSION, GROUP, KIND, LIST_KIND, RESOURCE, VERSION};
+use crate::discovery::{ApiGroup, ApiResource, CERTIFICATES};
+use crate::kind::Kind;
+use crate::model::CertificateSigningRequest;
+use crate::schema::{DELETE_OPTIONS, Field, LIST_META, Merge, OBJECT_META, Schema, Shape};
 
-/// `/openapi/v3`: where the documents are. `hash` changes with the document, so that clients may keep it.
-#[must_use]
-pub fn index(hash: &str) -> Value {
-    json!({"paths": {format!("apis/{API_VERSION}"): {
-        "serverRelativeURL": format!("/openapi/v3/apis/{API_VERSION}?hash={hash}")}}})
+/// A kind of object in a document.
+#[derive(Debug, Clone, Copy)]
+pub struct Documented {
+    resource: &'static ApiResource,
+    schema: &'static Schema,
+    list_kind: &'static str,
 }
 
-/// `/openapi/v3/apis/certificates.k8s.io/v1`.
+impl Documented {
+    /// A kind that a group serves; nothing if it does not.
+    #[must_use]
+    pub fn of<T: Kind>(group: &ApiGroup) -> Option<Self> {
+        let mut resources = group.resources.iter();
+        let resource = resources.find(|resource| resource.name == T::RESOURCE.resource)?;
+        Some(Self {
+            resource,
+            schema: T::schema(),
+            list_kind: T::LIST_KIND,
+        })
+    }
+
+    fn list_schema(&self) -> String {
+        format!("{}List", self.schema.name)
+    }
+}
+
+/// The document about requests for certificates.
 #[must_use]
-pub fn document() -> Value {
+pub fn certificates() -> Value {
+    let kinds = Documented::of::<CertificateSigningRequest>(&CERTIFICATES);
+    document(&CERTIFICATES, kinds.as_slice())
+}
+
+/// `/openapi/v3`: where the documents are, each a group with the hash of its document. The hash changes with the
+/// document, so that clients may keep it.
+#[must_use]
+pub fn index<'h>(documents: impl IntoIterator<Item = (&'h ApiGroup, &'h str)>) -> Value {
+    let mut paths = Map::new();
+    for (group, hash) in documents {
+        let path = format!("apis/{}/{}", group.name, group.version);
+        let place = format!("/openapi/v3/{path}?hash={hash}");
+        paths.insert(path, json!({"serverRelativeURL": place}));
+    }
+    json!({"paths": paths})
+}
+
+/// `/openapi/v3/apis/{group}/{version}`.
+#[must_use]
+pub fn document(group: &ApiGroup, kinds: &[Documented]) -> Value {
+    let (mut paths, mut schemas) = (Map::new(), shared_schemas());
+    for kind in kinds {
+        let part = Part { group, kind };
+        part.paths(&mut paths);
+        part.schemas(&mut schemas);
+    }
+    if let Some(entry) = schemas.get_mut(DELETE_OPTIONS.name) {
+        entry["x-kubernetes-group-version-kind"] =
+            json!([{"group": group.name, "version": group.version, "kind": "DeleteOptions"}]);
+    }
     json!({
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "v1.36.0"},
-        "paths": paths(),
-        "components": {"schemas": schemas()},
+        "paths": paths,
+        "components": {"schemas": schemas},
     })
 }
 
@@ -39,102 +87,180 @@ pub fn hash(document: &[u8]) -> String {
     format!("{:016X}", document.iter().fold(0xcbf2_9ce4_8422_2325, fold))
 }
 
-fn paths() -> Value {
-    let collection = format!("/apis/{API_VERSION}/{RESOURCE}");
-    let object = format!("{collection}/{{name}}");
-    let mut paths = Map::new();
-    let list = json!({
-        "parameters": [query("pretty", "string")],
-        "get": operation("list", "list", &LIST_QUERY, None, LIST_KIND),
-        "post": operation("create", "post", &WRITE_QUERY, Some(body("*/*", reference(&REQUEST))), KIND),
-        "delete": operation("delete collection of", "deletecollection", &LIST_QUERY,
-            Some(body("*/*", reference(&DELETE_OPTIONS))), LIST_KIND),
-    });
-    paths.insert(collection, list);
-    let mut item = changeable("");
-    item["delete"] = operation(
-        "delete",
-        "delete",
-        &DELETE_QUERY,
-        Some(body("*/*", reference(&DELETE_OPTIONS))),
-        KIND,
-    );
-    paths.insert(object.clone(), item);
-    for subresource in CERTIFICATES.resources.iter().flat_map(|r| r.subresources) {
-        let is_changeable = subresource.verbs.contains(&"update");
-        let item = if is_changeable {
-            changeable(subresource.name)
-        } else {
-            readable(subresource.name)
+/// One kind, as its group serves it.
+struct Part<'d> {
+    group: &'d ApiGroup,
+    kind: &'d Documented,
+}
+
+impl Part<'_> {
+    fn paths(&self, paths: &mut Map<String, Value>) {
+        let ApiResource {
+            name,
+            namespaced,
+            subresources,
+            ..
+        } = self.kind.resource;
+        let version = format!("/apis/{}/{}", self.group.name, self.group.version);
+        let everywhere = format!("{version}/{name}");
+        let collection = match namespaced {
+            true => format!("{version}/namespaces/{{namespace}}/{name}"),
+            false => everywhere.clone(),
         };
-        paths.insert(format!("{object}/{}", subresource.name), item);
+        let mut list = json!({
+            "parameters": self.parameters(false),
+            "get": self.operation("list", "list", &LIST_QUERY, None, Answers::List),
+        });
+        if *namespaced {
+            list["parameters"] = json!([query("pretty", "string")]);
+            paths.insert(everywhere, list.clone());
+            list["parameters"] = json!(self.parameters(false));
+        }
+        let whole = body("*/*", reference(self.kind.schema.name));
+        let options = body("*/*", reference(DELETE_OPTIONS.name));
+        list["post"] = self.operation("create", "post", &WRITE_QUERY, Some(whole), Answers::Object);
+        list["delete"] = self.operation(
+            "delete collection of",
+            "deletecollection",
+            &LIST_QUERY,
+            Some(options.clone()),
+            Answers::List,
+        );
+        let object = format!("{collection}/{{name}}");
+        paths.insert(collection, list);
+        let mut item = self.changeable("");
+        item["delete"] = self.operation(
+            "delete",
+            "delete",
+            &DELETE_QUERY,
+            Some(options),
+            Answers::Object,
+        );
+        paths.insert(object.clone(), item);
+        for subresource in *subresources {
+            let path = format!("{object}/{}", subresource.name);
+            paths.insert(path, self.changeable(subresource.name));
+        }
     }
-    Value::Object(paths)
-}
 
-/// A path that can be read.
-fn readable(subresource: &str) -> Value {
-    let deed = format!("read {}", of(subresource));
-    json!({
-        "parameters": [
-            {"name": "name", "in": "path", "required": true, "description": "Name of the object.",
-             "schema": {"type": "string", "uniqueItems": true}},
-            query("pretty", "string"),
-        ],
-        "get": operation(&deed, "get", &[], None, KIND),
-    })
-}
+    /// What stands in the path, and what every operation takes.
+    fn parameters(&self, named: bool) -> Vec<Value> {
+        let in_path = |name: &str, about: &str| {
+            json!({"name": name, "in": "path", "required": true, "description": about,
+                "schema": {"type": "string", "uniqueItems": true}})
+        };
+        let mut parameters = Vec::new();
+        if named {
+            parameters.push(in_path("name", "Name of the object."));
+        }
+        if self.kind.resource.namespaced {
+            parameters.push(in_path("namespace", "Namespace of the object."));
+        }
+        parameters.push(query("pretty", "string"));
+        parameters
+    }
 
-/// A path that can be read, replaced and patched.
-fn changeable(subresource: &str) -> Value {
-    let of = of(subresource);
-    let patches: Map<String, Value> = PATCH_TYPES
-        .iter()
-        .map(|kind| ((*kind).to_owned(), patch_schema()))
-        .collect();
-    let patch = json!({"content": patches, "required": true});
-    let mut item = readable(subresource);
-    let whole = body("*/*", reference(&REQUEST));
-    let (replace, change) = (format!("replace {of}"), format!("change {of}"));
-    item["put"] = operation(&replace, "put", &WRITE_QUERY, Some(whole), KIND);
-    item["patch"] = operation(&change, "patch", &WRITE_QUERY, Some(patch), KIND);
-    item
-}
+    /// A path that can be read, replaced and patched.
+    fn changeable(&self, subresource: &str) -> Value {
+        let of = match subresource {
+            "" => String::new(),
+            part => format!(" {part} of"),
+        };
+        let patches: Map<String, Value> = PATCH_TYPES
+            .iter()
+            .map(|kind| ((*kind).to_owned(), json!({"schema": reference(PATCH)})))
+            .collect();
+        let patch = json!({"content": patches, "required": true});
+        let whole = body("*/*", reference(self.kind.schema.name));
+        let deed = |verb: &str| format!("{verb}{of}");
+        json!({
+            "parameters": self.parameters(true),
+            "get": self.operation(&deed("read"), "get", &[], None, Answers::Object),
+            "put": self.operation(&deed("replace"), "put", &WRITE_QUERY, Some(whole), Answers::Object),
+            "patch": self.operation(&deed("change"), "patch", &WRITE_QUERY, Some(patch), Answers::Object),
+        })
+    }
 
-fn of(subresource: &str) -> String {
-    match subresource {
-        "" => String::new(),
-        part => format!("{part} of "),
+    fn operation(
+        &self,
+        deed: &str,
+        action: &str,
+        parameters: &[(&str, &str)],
+        body: Option<Value>,
+        answers: Answers,
+    ) -> Value {
+        let schema = match answers {
+            Answers::Object => self.kind.schema.name.to_owned(),
+            Answers::List => self.kind.list_schema(),
+        };
+        let kind = self.kind.resource.kind;
+        let mut operation = json!({
+            "tags": [tag(self.group)],
+            "description": format!("{deed} the specified {kind}"),
+            "parameters": parameters.iter().map(|(name, kind)| query(name, kind)).collect::<Vec<_>>(),
+            "responses": {
+                "200": {"description": "OK", "content": {"application/json": {"schema": reference(&schema)}}},
+                "401": {"description": "Unauthorized"},
+            },
+            "x-kubernetes-action": action,
+            "x-kubernetes-group-version-kind": self.gvk(kind),
+        });
+        if let Some(body) = body {
+            operation["requestBody"] = body;
+        }
+        operation
+    }
+
+    fn schemas(&self, schemas: &mut Map<String, Value>) {
+        let Documented {
+            resource,
+            schema,
+            list_kind,
+        } = self.kind;
+        collect(schema, schemas);
+        if let Some(entry) = schemas.get_mut(schema.name) {
+            entry["x-kubernetes-group-version-kind"] = json!([self.gvk(resource.kind)]);
+        }
+        let text = |about: &str| json!({"type": "string", "description": about});
+        let list = json!({
+            "type": "object",
+            "description": format!("A list of {} objects.", resource.kind),
+            "properties": {
+                "apiVersion": text("Version of the schema in which this object is written."),
+                "items": {"type": "array", "items": {"allOf": [reference(schema.name)], "default": {}},
+                    "description": "The objects, sorted by name."},
+                "kind": text("Type of this object."),
+                "metadata": {"allOf": [reference(LIST_META.name)], "default": {},
+                    "description": "Version of the list and how to get its rest."},
+            },
+            "required": ["items"],
+            "x-kubernetes-group-version-kind": [self.gvk(list_kind)],
+        });
+        schemas.insert(self.kind.list_schema(), list);
+    }
+
+    fn gvk(&self, kind: &str) -> Value {
+        json!({"group": self.group.name, "version": self.group.version, "kind": kind})
     }
 }
 
-fn operation(
-    deed: &str,
-    action: &str,
-    parameters: &[(&str, &str)],
-    body: Option<Value>,
-    answers: &str,
-) -> Value {
-    let schema = if answers == LIST_KIND {
-        &REQUEST_LIST
-    } else {
-        &REQUEST
-    };
-    let mut operation = json!({
-        "tags": ["certificates_v1"],
-        "description": format!("{} the specified {KIND}", deed.trim()),
-        "parameters": parameters.iter().map(|(name, kind)| query(name, kind)).collect::<Vec<_>>(),
-        "responses": {
-            "200": {"description": "OK", "content": {"application/json": {"schema": reference(schema)}}},
-            "401": {"description": "Unauthorized"},
-        },
-        "x-kubernetes-action": action,
-        "x-kubernetes-group-version-kind": kind(KIND),
-    });
-    if let Some(body) = body {
-        operation["requestBody"] = body;
+#[derive(Clone, Copy)]
+enum Answers {
+    Object,
+    List,
+}
+
+/// The name under which generated clients keep a group: `certificates_v1`, `rbacAuthorization_v1`.
+fn tag(group: &ApiGroup) -> String {
+    let name = group.name.strip_suffix(".k8s.io").unwrap_or(group.name);
+    let mut words = name.split('.');
+    let mut tag = words.next().unwrap_or_default().to_owned();
+    for word in words {
+        let mut letters = word.chars();
+        tag.extend(letters.next().map(|first| first.to_ascii_uppercase()));
+        tag.push_str(letters.as_str());
     }
-    operation
+    format!("{tag}_{}", group.version)
 }
 
 fn query(name: &str, kind: &str) -> Value {
@@ -147,33 +273,11 @@ fn body(media: &str, schema: Value) -> Value {
     json!({"content": content, "required": true})
 }
 
-fn patch_schema() -> Value {
-    json!({"schema": {"$ref": format!("#/components/schemas/{PATCH}")}})
-}
-
-fn kind(kind: &str) -> Value {
-    json!({"group": GROUP, "version": VERSION, "kind": kind})
-}
-
-fn schemas() -> Value {
+/// What every document has.
+fn shared_schemas() -> Map<String, Value> {
     let mut schemas = Map::new();
-    for schema in [
-        &REQUEST,
-        &REQUEST_LIST,
-        &OBJECT_META,
-        &LIST_META,
-        &DELETE_OPTIONS,
-    ] {
+    for schema in [&OBJECT_META, &LIST_META, &DELETE_OPTIONS] {
         collect(schema, &mut schemas);
-    }
-    for (schema, name) in [
-        (&REQUEST, KIND),
-        (&REQUEST_LIST, LIST_KIND),
-        (&DELETE_OPTIONS, "DeleteOptions"),
-    ] {
-        if let Some(entry) = schemas.get_mut(schema.name) {
-            entry["x-kubernetes-group-version-kind"] = json!([kind(name)]);
-        }
     }
     schemas.insert(
         TIME.into(),
@@ -187,7 +291,7 @@ fn schemas() -> Value {
         PATCH.into(),
         json!({"type": "object", "description": "A patch in one of the formats of the request."}),
     );
-    Value::Object(schemas)
+    schemas
 }
 
 fn collect(schema: &'static Schema, schemas: &mut Map<String, Value>) {
@@ -240,7 +344,7 @@ fn shape(value: &Shape) -> Value {
         Shape::Bytes => json!({"type": "string", "format": "byte"}),
         Shape::Time => json!({"allOf": [{"$ref": format!("#/components/schemas/{TIME}")}]}),
         Shape::Opaque => json!({"allOf": [{"$ref": format!("#/components/schemas/{FIELDS}")}]}),
-        Shape::Object(schema) => json!({"allOf": [reference(schema)], "default": {}}),
+        Shape::Object(schema) => json!({"allOf": [reference(schema.name)], "default": {}}),
         Shape::Map(inner) => json!({"type": "object", "additionalProperties": element(inner)}),
         Shape::List(inner, merge) => {
             let mut list = json!({"type": "array", "items": element(inner)});
@@ -274,8 +378,8 @@ fn element(value: &Shape) -> Value {
     element
 }
 
-fn reference(schema: &Schema) -> Value {
-    json!({"$ref": format!("#/components/schemas/{}", schema.name)})
+fn reference(schema: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{schema}")})
 }
 
 /// `Content-Type` of `/openapi/v2`, whose body must be empty: kubectl 1.27 and 1.28 insist on a 200 there.
@@ -315,10 +419,12 @@ mod tests {
 
     #[test]
     fn kubectl_finds_what_it_looks_for() {
-        let document = document();
+        let document = certificates();
         let patch = &document["paths"]["/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}"]
             ["patch"];
-        assert_eq!(patch["x-kubernetes-group-version-kind"], kind(KIND));
+        let kind = json!({"group": "certificates.k8s.io", "version": "v1", "kind": "CertificateSigningRequest"});
+        assert_eq!(patch["x-kubernetes-group-version-kind"], kind);
+        assert_eq!(patch["tags"], json!(["certificates_v1"]));
         assert!(
             patch["parameters"]
                 .as_array()
@@ -329,11 +435,8 @@ mod tests {
         assert!(
             patch["requestBody"]["content"]["application/strategic-merge-patch+json"].is_object()
         );
-        let schema = &document["components"]["schemas"][REQUEST.name];
-        assert_eq!(
-            schema["x-kubernetes-group-version-kind"],
-            json!([kind(KIND)])
-        );
+        let schema = &document["components"]["schemas"][CertificateSigningRequest::schema().name];
+        assert_eq!(schema["x-kubernetes-group-version-kind"], json!([kind]));
         assert_eq!(schema["required"], json!(["spec"]));
         let owners =
             &document["components"]["schemas"][OBJECT_META.name]["properties"]["ownerReferences"];
@@ -355,7 +458,7 @@ mod tests {
                 _ => {}
             }
         }
-        let document = document();
+        let document = certificates();
         visit(&document, &document["components"]["schemas"]);
     }
 
@@ -364,7 +467,7 @@ mod tests {
         let hash = hash(b"");
         assert_eq!(hash, "CBF29CE484222325");
         assert_eq!(
-            index(&hash)["paths"]["apis/certificates.k8s.io/v1"]["serverRelativeURL"],
+            index([(&CERTIFICATES, hash.as_str())])["paths"]["apis/certificates.k8s.io/v1"]["serverRelativeURL"],
             "/openapi/v3/apis/certificates.k8s.io/v1?hash=CBF29CE484222325"
         );
     }

@@ -284,7 +284,7 @@ fn time(field: Field<'_>) -> Result<Option<Time>, WireFault> {
         .ok_or(WireFault::Range(field.number))
 }
 
-fn text_entry(
+pub(crate) fn text_entry(
     field: Field<'_>,
     map: &mut BTreeMap<String, String>,
     budget: &mut Budget,

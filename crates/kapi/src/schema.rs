@@ -54,7 +54,7 @@ impl Schema {
     }
 }
 
-const fn optional(name: &'static str, shape: Shape, about: &'static str) -> Field {
+pub(crate) const fn optional(name: &'static str, shape: Shape, about: &'static str) -> Field {
     Field {
         name,
         shape,
@@ -63,7 +63,7 @@ const fn optional(name: &'static str, shape: Shape, about: &'static str) -> Fiel
     }
 }
 
-const fn required(name: &'static str, shape: Shape, about: &'static str) -> Field {
+pub(crate) const fn required(name: &'static str, shape: Shape, about: &'static str) -> Field {
     Field {
         name,
         shape,
@@ -72,8 +72,8 @@ const fn required(name: &'static str, shape: Shape, about: &'static str) -> Fiel
     }
 }
 
-const API_VERSION_ABOUT: &str = "Version of the schema in which this object is written.";
-const KIND_ABOUT: &str = "Type of this object.";
+pub(crate) const API_VERSION_ABOUT: &str = "Version of the schema in which this object is written.";
+pub(crate) const KIND_ABOUT: &str = "Type of this object.";
 
 pub(crate) static REQUEST: Schema = Schema {
     name: "io.k8s.api.certificates.v1.CertificateSigningRequest",
@@ -97,25 +97,6 @@ pub(crate) static REQUEST: Schema = Schema {
             Shape::Object(&STATUS),
             "Decision and result. Approval and denial are written through the approval subresource, the certificate \
              through the status subresource.",
-        ),
-    ],
-};
-
-pub(crate) static REQUEST_LIST: Schema = Schema {
-    name: "io.k8s.api.certificates.v1.CertificateSigningRequestList",
-    about: "A list of CertificateSigningRequest objects.",
-    fields: &[
-        optional("apiVersion", Shape::Text, API_VERSION_ABOUT),
-        required(
-            "items",
-            Shape::List(&Shape::Object(&REQUEST), Merge::Atomic),
-            "The objects, sorted by name.",
-        ),
-        optional("kind", Shape::Text, KIND_ABOUT),
-        optional(
-            "metadata",
-            Shape::Object(&LIST_META),
-            "Version of the list and how to get its rest.",
         ),
     ],
 };

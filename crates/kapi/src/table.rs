@@ -96,6 +96,20 @@ impl<'a, T: Kind> Table<'a, T> {
     }
 }
 
+impl Column {
+    /// Shown with `-o wide` only.
+    pub(crate) const fn wide(mut self) -> Self {
+        self.priority = 1;
+        self
+    }
+
+    /// A point in time rather than text.
+    pub(crate) const fn date(mut self) -> Self {
+        self.kind = "date";
+        self
+    }
+}
+
 impl IncludeObject {
     /// Reads the query parameter `includeObject`; anything else than its three words is a 400.
     #[must_use]

@@ -279,7 +279,7 @@ fn condition_changes(
 }
 
 /// Rules for the metadata of any object.
-fn metadata(meta: &ObjectMeta, errors: &mut FieldErrors) {
+pub(crate) fn metadata(meta: &ObjectMeta, errors: &mut FieldErrors) {
     if meta.name.is_empty() {
         errors.push(FieldError::required(
             "metadata.name",

@@ -297,7 +297,12 @@ fn answered(rule: &Rule, answer: Answer, done: Vec<Checked>) -> Asked {
     for checked in done {
         join(&mut reason, &masked_tokens(&checked.reason));
         join(&mut saw, &masked_tokens(&checked.saw));
-        uses.extend(checked.uses);
+        for used in checked.uses {
+            // Two kinds may rest on one token.
+            if !uses.contains(&used) {
+                uses.push(used);
+            }
+        }
         failed.extend(checked.failed);
     }
     if let Some(message) = rule.message.as_ref().filter(|_| is_match) {

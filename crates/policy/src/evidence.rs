@@ -8,6 +8,7 @@ use countersign_pki::UnixTime;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::access::{AccessAnswer, AccessQuestion, RecordedAccess};
 use crate::allowlist::Allowlist;
 use crate::facts::{BuildWindow, Execution, LedgerFacts, ListFile, Machine, WebhookAnswer};
 use crate::request::Requester;
@@ -36,6 +37,8 @@ pub enum Query {
     Ledger,
     /// What enrolment token comes with the request?
     Token,
+    /// May the sender do this?
+    SubjectAccess(Arc<AccessQuestion>),
 }
 
 /// A fact that was looked for: what was found, or why nothing could be.
@@ -60,6 +63,7 @@ pub struct Evidence {
     window: Option<Timed<Looked<Option<BuildWindow>>>>,
     ledger: Option<Timed<Looked<LedgerFacts>>>,
     token: Option<Timed<Looked<TokenFacts>>>,
+    access: BTreeMap<Arc<AccessQuestion>, Timed<AccessAnswer>>,
     stand_ins: BTreeMap<String, Finding>,
 }
 
@@ -145,8 +149,21 @@ impl Evidence {
         self
     }
 
-    /// Lets every kind of the rule of that name whose evidence is outside (executable, webhook, token) find this, so that a
-    /// policy can be tried without the outside.
+    /// Records the answer to [`Query::SubjectAccess`].
+    #[must_use]
+    pub fn with_access(
+        mut self,
+        question: Arc<AccessQuestion>,
+        answer: AccessAnswer,
+        micros: u64,
+    ) -> Self {
+        let value = answer;
+        self.access.insert(question, Timed { value, micros });
+        self
+    }
+
+    /// Lets every kind of the rule of that name whose evidence is outside (executable, webhook, token, subjectAccess) find
+    /// this, so that a policy can be tried without the outside.
     #[must_use]
     pub fn with_stand_in(mut self, rule: &str, finding: Finding) -> Self {
         self.stand_ins.insert(rule.to_owned(), finding);
@@ -185,6 +202,10 @@ impl Evidence {
         self.token.as_ref()
     }
 
+    pub(crate) fn access(&self, question: &AccessQuestion) -> Option<&Timed<AccessAnswer>> {
+        self.access.get(question)
+    }
+
     pub(crate) fn stand_in(&self, rule: &str) -> Option<Finding> {
         self.stand_ins.get(rule).copied()
     }
@@ -216,6 +237,14 @@ impl Evidence {
             window: self.window.as_ref().and_then(|w| w.value.clone().ok()),
             ledger: self.ledger.as_ref().and_then(|l| l.value.clone().ok()),
             token: self.token.as_ref().and_then(|t| t.value.clone().ok()),
+            access: self
+                .access
+                .iter()
+                .map(|(question, said)| RecordedAccess {
+                    question: AccessQuestion::clone(question),
+                    answer: said.value.clone(),
+                })
+                .collect(),
         }
     }
 }
@@ -248,9 +277,19 @@ pub struct RecordedEvidence {
     /// The enrolment token that came with the request, as it was then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<TokenFacts>,
+    /// What the sender might do and might not, as far as that was asked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub access: Vec<RecordedAccess>,
 }
 
 impl RecordedEvidence {
+    /// What a review came to.
+    pub fn access(&self, question: &AccessQuestion) -> Option<&AccessAnswer> {
+        let mut reviews = self.access.iter();
+        let review = reviews.find(|review| review.question == *question);
+        review.map(|review| &review.answer)
+    }
+
     /// Whether nothing was recorded.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

@@ -60,11 +60,11 @@ impl Checked {
         }
     }
 
-    fn matching(code: &'static str, reason: String) -> Self {
+    pub(crate) fn matching(code: &'static str, reason: String) -> Self {
         Self::new(Finding::Match, code, reason)
     }
 
-    fn absent(code: &'static str, reason: String) -> Self {
+    pub(crate) fn absent(code: &'static str, reason: String) -> Self {
         Self::new(Finding::Absent, code, reason)
     }
 
@@ -90,7 +90,7 @@ pub(crate) struct Looking<'a> {
     pub(crate) on_reject: OnToken,
 }
 
-type Found = Result<Checked, Vec<Query>>;
+pub(crate) type Found = Result<Checked, Vec<Query>>;
 
 impl Looking<'_> {
     /// What one kind finds. `Err`: it needs these first.
@@ -101,6 +101,7 @@ impl Looking<'_> {
             RuleKind::Allowlist(source) => self.allowlist(source),
             RuleKind::Window => self.window(),
             RuleKind::Token => self.token(),
+            RuleKind::SubjectAccess(question) => self.subject_access(question),
             RuleKind::Machine(rule) => self.machine(*rule),
             RuleKind::Executable(executable) => self.executable(executable),
             RuleKind::Webhook(webhook) => self.webhook(webhook),
@@ -240,13 +241,7 @@ impl Looking<'_> {
 
     /// A window that wants a token beside the name: what the token comes to, the window comes to.
     fn in_window_with_token(&self, used: Use) -> Found {
-        if self
-            .rule
-            .kinds
-            .iter()
-            .any(|kind| matches!(kind, RuleKind::Token))
-        {
-            // The rule asks for it itself.
+        if self.asks_for_token() {
             return Ok(Checked {
                 uses: vec![used],
                 ..Checked::matching("window", "a build window is open".to_owned())
@@ -270,7 +265,13 @@ impl Looking<'_> {
         }
     }
 
-    fn token(&self) -> Found {
+    /// Whether the rule asks for a token itself: then no other kind of it does.
+    pub(crate) fn asks_for_token(&self) -> bool {
+        let mut kinds = self.rule.kinds.iter();
+        kinds.any(|kind| matches!(kind, RuleKind::Token))
+    }
+
+    pub(crate) fn token(&self) -> Found {
         if let Some(stand_in) = self.stand_in("token", "token_missing") {
             return Ok(match stand_in.finding {
                 Finding::Mismatch => self.rejected_token("token_unknown", stand_in.reason),
@@ -475,7 +476,11 @@ impl Looking<'_> {
     }
 
     /// What somebody who tries the policy lets this rule's outside say.
-    fn stand_in(&self, matched: &'static str, declined: &'static str) -> Option<Checked> {
+    pub(crate) fn stand_in(
+        &self,
+        matched: &'static str,
+        declined: &'static str,
+    ) -> Option<Checked> {
         let finding = self.evidence.stand_in(&self.rule.name)?;
         let reason = "as the trial says".to_owned();
         Some(match finding {

@@ -9,6 +9,7 @@
 //! a decision trustworthy.
 #![warn(clippy::wildcard_enum_match_arm)]
 
+mod access;
 mod allowlist;
 mod decide;
 mod document;
@@ -28,6 +29,7 @@ pub mod trial;
 mod verdict;
 mod yaml;
 
+pub use access::{AccessAnswer, AccessQuestion, RecordedAccess};
 pub use allowlist::{Allowlist, Apex, BadLine};
 pub use decide::{Outcome, decide};
 pub use document::{FileUse, NeededFile, PolicyDocument, PolicyFile, PolicySet};

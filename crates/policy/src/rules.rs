@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::access::AccessQuestion;
 use crate::allowlist::{Allowlist, Apex};
 use crate::expression::Expression;
 use crate::request::SignerName;
@@ -55,6 +56,7 @@ impl Policy {
             | RuleKind::Allowlist(_)
             | RuleKind::Window
             | RuleKind::Token
+            | RuleKind::SubjectAccess(_)
             | RuleKind::Machine(_)
             | RuleKind::Executable(_)
             | RuleKind::AutosignFile { .. } => None,
@@ -156,6 +158,8 @@ pub enum RuleKind {
     Window,
     /// An enrolment token for the name must come with the request.
     Token,
+    /// The sender must have a right that roles give.
+    SubjectAccess(Arc<AccessQuestion>),
     /// The inventory must expect such a machine.
     Machine(MachineRule),
     /// A program must end with status 0.
@@ -181,6 +185,7 @@ impl RuleKind {
             Self::Allowlist(_) => "allowlist",
             Self::Window => "window",
             Self::Token => "token",
+            Self::SubjectAccess(_) => "subjectAccess",
             Self::Machine(_) => "machine",
             Self::Executable(_) => "executable",
             Self::Webhook(_) => "webhook",
@@ -188,7 +193,7 @@ impl RuleKind {
         }
     }
 
-    /// Whether it may look at enrolment tokens.
+    /// Whether it looks for an enrolment token that says who may have the name.
     pub fn looks_at_tokens(&self) -> bool {
         matches!(self, Self::Token | Self::Window)
     }
@@ -196,7 +201,12 @@ impl RuleKind {
     /// Whether it asks for evidence outside the authority's own records.
     pub fn asks_outside(&self) -> bool {
         match self {
-            Self::Always | Self::Cel(_) | Self::Window | Self::Token | Self::Machine(_) => false,
+            Self::Always
+            | Self::Cel(_)
+            | Self::Window
+            | Self::Token
+            | Self::SubjectAccess(_)
+            | Self::Machine(_) => false,
             Self::Allowlist(source) => matches!(source, ListSource::File(_)),
             Self::Executable(_) | Self::Webhook(_) | Self::AutosignFile { .. } => true,
         }

@@ -4,6 +4,7 @@
     reason = "a test that cannot set up its world fails"
 )]
 
+mod access;
 mod ancestors;
 mod audited_acts;
 mod autosign;

@@ -9,6 +9,7 @@ mod creating;
 mod decoding;
 mod hostile;
 mod protobuf;
+mod rbac;
 mod updating;
 
 use countersign_kapi::model::{APPROVED, Condition};

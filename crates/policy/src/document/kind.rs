@@ -6,6 +6,7 @@ use std::sync::Arc;
 use countersign_pki::Certificate;
 use countersign_pki::pem::{self, PemLimits};
 
+use crate::access::AccessQuestion;
 use crate::allowlist::Allowlist;
 use crate::document::{rule, web_address};
 use crate::fields::{Field, Reading, instead};
@@ -65,6 +66,8 @@ fn read(
         "window" => field.fields(&[], reading).map(|_| RuleKind::Window),
         "cel" => rule::expression(field, reading).map(RuleKind::Cel),
         "allowlist" => allowlist(field, reading).map(RuleKind::Allowlist),
+        "subjectAccess" => subject_access(field, reading)
+            .map(|question| RuleKind::SubjectAccess(Arc::new(question))),
         "machine" => machine(field, reading).map(RuleKind::Machine),
         "executable" => executable(field, reading).map(RuleKind::Executable),
         "webhook" => {
@@ -146,6 +149,45 @@ fn machine(field: &Field<'_>, reading: &mut Reading<'_>) -> Option<MachineRule> 
         },
         once: once.unwrap_or(Some(false))?,
     })
+}
+
+fn subject_access(field: &Field<'_>, reading: &mut Reading<'_>) -> Option<AccessQuestion> {
+    let fields = field.fields(&ACCESS, reading)?;
+    let before = reading.faults.len();
+    for key in ["resource", "verb"] {
+        fields.required(key, reading);
+    }
+    let mut part = |key: &str| {
+        let Some(field) = fields.get(key) else {
+            return String::new();
+        };
+        let text = field.text(reading).unwrap_or_default();
+        let is_word = |c: char| !c.is_whitespace() && !c.is_control();
+        if text.chars().count() > MAX_ACCESS_WORD || !text.chars().all(is_word) {
+            let what = format!(
+                "one word of at most {MAX_ACCESS_WORD} characters belongs here, not {text:?}"
+            );
+            field.complain(reading, what);
+        } else if text.is_empty() && matches!(key, "resource" | "verb") {
+            field.complain(
+                reading,
+                format!("an access review is about one {key}: name it"),
+            );
+        } else if key == "resource" && text.contains('/') {
+            let what = "what follows the slash belongs under `subresource`";
+            field.complain(reading, what);
+        }
+        text
+    };
+    let question = AccessQuestion {
+        group: part("group"),
+        resource: part("resource"),
+        subresource: part("subresource"),
+        verb: part("verb"),
+        name: part("name"),
+        namespace: part("namespace"),
+    };
+    (reading.faults.len() == before).then_some(question)
 }
 
 fn executable(field: &Field<'_>, reading: &mut Reading<'_>) -> Option<Executable> {
@@ -250,15 +292,16 @@ fn cost(kind: &RuleKind) -> u8 {
         RuleKind::Always => 0,
         RuleKind::Cel(_) => 1,
         RuleKind::Allowlist(_) | RuleKind::AutosignFile { .. } => 2,
-        RuleKind::Window => 3,
-        RuleKind::Machine(_) => 4,
-        RuleKind::Token => 5,
-        RuleKind::Executable(_) => 6,
-        RuleKind::Webhook(_) => 7,
+        RuleKind::SubjectAccess(_) => 3,
+        RuleKind::Window => 4,
+        RuleKind::Machine(_) => 5,
+        RuleKind::Token => 6,
+        RuleKind::Executable(_) => 7,
+        RuleKind::Webhook(_) => 8,
     }
 }
 
-const KINDS: [&str; 8] = [
+const KINDS: [&str; 9] = [
     "always",
     "allowlist",
     "executable",
@@ -267,14 +310,20 @@ const KINDS: [&str; 8] = [
     "machine",
     "window",
     "token",
+    "subjectAccess",
 ];
 /// Words of the language that this version has no evidence for.
-const LATER: [&str; 4] = [
-    "nodeClient",
-    "nodeServing",
-    "subjectAccess",
-    "signingPolicy",
+const LATER: [&str; 3] = ["nodeClient", "nodeServing", "signingPolicy"];
+const ACCESS: [&str; 6] = [
+    "group",
+    "resource",
+    "subresource",
+    "verb",
+    "name",
+    "namespace",
 ];
+/// As long as any name in Kubernetes.
+const MAX_ACCESS_WORD: usize = 253;
 const WEBHOOK: [&str; 8] = [
     "url",
     "caBundle",

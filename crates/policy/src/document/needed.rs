@@ -81,6 +81,7 @@ impl PolicySet {
                     | RuleKind::Cel(_)
                     | RuleKind::Window
                     | RuleKind::Token
+                    | RuleKind::SubjectAccess(_)
                     | RuleKind::Machine(_)
                     | RuleKind::Allowlist(ListSource::Names(_))
                     | RuleKind::AutosignFile { .. } => {}

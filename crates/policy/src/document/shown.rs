@@ -46,6 +46,9 @@ fn line(text: &mut String, key: &str, value: &str) {
 fn shown_kind(kind: &RuleKind) -> String {
     let parameters = match kind {
         RuleKind::Always | RuleKind::Window | RuleKind::Token => "{}".to_owned(),
+        RuleKind::SubjectAccess(question) => {
+            flow(&serde_json::to_value(&**question).unwrap_or_default())
+        }
         RuleKind::Cel(expression) => scalar(expression.source()),
         RuleKind::Allowlist(ListSource::File(path)) => flow(&json!({"file": path})),
         RuleKind::Allowlist(ListSource::Names(list)) => {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use countersign_pki::{CheckedCsr, UnixTime};
 
+use crate::access::AccessAnswer;
 use crate::decide::{Outcome, decide};
 use crate::document::PolicySet;
 use crate::evidence::{AutosignFile, Evidence, Query};
@@ -221,6 +222,10 @@ impl Scene {
             Query::Token => {
                 let found = self.token.clone();
                 evidence.with_token(found.ok_or_else(|| NO_TOKENS.to_owned()), 0)
+            }
+            Query::SubjectAccess(question) => {
+                let reason = "nobody is asked here".to_owned();
+                evidence.with_access(question, AccessAnswer::Unavailable { reason }, 0)
             }
         }
     }

@@ -100,13 +100,18 @@ fn a_rule_is_what_its_document_says() {
 
     assert_eq!(
         rule("everything").kind_words(),
-        "always+cel+allowlist+window+machine+token+executable+webhook",
+        "always+cel+allowlist+subjectAccess+window+machine+token+executable+webhook",
         "cheap kinds first, whatever the order in the file"
     );
     let Some(RuleKind::Machine(machine)) = rule("known-machine").kinds.first() else {
         panic!("no machine");
     };
     assert_eq!((machine.window, machine.once), (Some(7200), true));
+    let Some(RuleKind::SubjectAccess(question)) = rule("bound-role").kinds.first() else {
+        panic!("no access review");
+    };
+    let every_key = "create certificatesigningrequests/nodeclient of certificates.k8s.io named a in namespace b";
+    assert_eq!(question.to_string(), every_key);
     let Some(RuleKind::Executable(program)) = rule("site-script").kinds.first() else {
         panic!("no executable");
     };

@@ -11,11 +11,12 @@ use std::sync::{Arc, LazyLock};
 
 use countersign_pki::CheckedCsr;
 use countersign_policy::{
-    Allowlist, Answer, Apex, Approval, AutosignFile, BuildWindow, Deciding, Effect, Evidence,
-    Executable, Execution, Explanation, Expression, LedgerCertificate, LedgerFacts, ListFile,
-    ListSource, Looked, Machine, MachineRule, OnMissing, OnToken, OnUnavailable, Otherwise,
-    Outcome, PersonVerdict, Policy, Query, Request, Requester, Rule, RuleEffect, RuleKind, Token,
-    TokenFacts, TokenHandling, Use, Verdict, Webhook, WebhookAnswer, WebhookMode, Wishes, decide,
+    AccessAnswer, AccessQuestion, Allowlist, Answer, Apex, Approval, AutosignFile, BuildWindow,
+    Deciding, Effect, Evidence, Executable, Execution, Explanation, Expression, LedgerCertificate,
+    LedgerFacts, ListFile, ListSource, Looked, Machine, MachineRule, OnMissing, OnToken,
+    OnUnavailable, Otherwise, Outcome, PersonVerdict, Policy, Query, Request, Requester, Rule,
+    RuleEffect, RuleKind, Token, TokenFacts, TokenHandling, Use, Verdict, Webhook, WebhookAnswer,
+    WebhookMode, Wishes, decide,
 };
 use countersign_testkit::csr::CsrBuilder;
 use proptest::prelude::*;
@@ -48,6 +49,7 @@ struct World {
     autosign: Vec<Autosign>,
     programs: Vec<Must>,
     webhooks: Vec<Must>,
+    access: Vec<Must>,
     machine: Looked<Option<Expected>>,
     window: Looked<Option<Opening>>,
     ledger: Looked<bool>,
@@ -164,6 +166,7 @@ enum PlannedKind {
     Machine { once: bool },
     Window,
     Token,
+    Access(usize),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -249,6 +252,11 @@ impl PlannedKind {
             }),
             Self::Window => RuleKind::Window,
             Self::Token => RuleKind::Token,
+            Self::Access(i) => RuleKind::SubjectAccess(Arc::new(AccessQuestion {
+                resource: "requests".to_owned(),
+                verb: format!("verb-{i}"),
+                ..AccessQuestion::default()
+            })),
         }
     }
 
@@ -289,6 +297,14 @@ impl PlannedKind {
                 (Ok(_), OnToken::Deny) => Must::Deny,
                 (Ok(_), OnToken::Pend) => Must::Wait,
             },
+            Self::Access(i) => match (world.access[i], &world.token) {
+                // Who shows a token gets what that is for, and nothing else.
+                (Must::Match, token) if !plan.deny && !plan.wants_token() => match token {
+                    Err(_) => Must::Unavailable,
+                    Ok(carried) => when(matches!(carried, Carried::Nothing | Carried::Good)),
+                },
+                (found, _) => found,
+            },
         }
     }
 
@@ -307,6 +323,7 @@ impl PlannedKind {
             | Self::Webhook(_)
             | Self::Machine { .. }
             | Self::Window
+            | Self::Access(_)
             | Self::Token => false,
         }
     }
@@ -483,6 +500,15 @@ impl World {
                 evidence.with_ledger(self.ledger.clone().map(facts), 1)
             }
             Query::Token => evidence.with_token(self.token.clone().map(Carried::facts), 1),
+            Query::SubjectAccess(question) => {
+                let reason = String::new();
+                let said = match self.access[usize::from(question.verb.ends_with('1'))] {
+                    Must::Match => AccessAnswer::Allowed { reason },
+                    Must::NoMatch | Must::Deny | Must::Wait => AccessAnswer::NotAllowed { reason },
+                    Must::Unavailable => AccessAnswer::Unavailable { reason },
+                };
+                evidence.with_access(Arc::clone(question), said, 1)
+            }
         }
     }
 }
@@ -601,6 +627,7 @@ fn kind() -> impl Strategy<Value = PlannedKind> {
         any::<bool>().prop_map(|once| PlannedKind::Machine { once }),
         Just(PlannedKind::Window),
         Just(PlannedKind::Token),
+        (0..OUTSIDE).prop_map(PlannedKind::Access),
     ]
 }
 
@@ -675,6 +702,7 @@ fn world() -> impl Strategy<Value = World> {
         prop::collection::vec(prop::sample::select(autosign), OUTSIDE),
         findings(&[Match, NoMatch, Unavailable]),
         findings(&[Match, NoMatch, Deny, Unavailable]),
+        findings(&[Match, NoMatch, Unavailable]),
         looked(or_none(machine.to_vec())),
         looked(or_no_window),
         looked(vec![true, false]),
@@ -682,12 +710,24 @@ fn world() -> impl Strategy<Value = World> {
         handling(),
     )
         .prop_map(
-            |(lists, autosign, programs, webhooks, machine, window, ledger, token, handling)| {
+            |(
+                lists,
+                autosign,
+                programs,
+                webhooks,
+                access,
+                machine,
+                window,
+                ledger,
+                token,
+                handling,
+            )| {
                 World {
                     lists,
                     autosign,
                     programs,
                     webhooks,
+                    access,
                     machine,
                     window,
                     ledger,
@@ -709,6 +749,7 @@ fn barren_world() -> impl Strategy<Value = World> {
         world.lists.iter_mut().for_each(silent);
         world.programs.iter_mut().for_each(silent);
         world.webhooks.iter_mut().for_each(silent);
+        world.access.iter_mut().for_each(silent);
         for file in &mut world.autosign {
             if matches!(file, Autosign::List(true)) {
                 *file = Autosign::List(false);

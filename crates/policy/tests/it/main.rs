@@ -4,6 +4,7 @@
     reason = "a test that cannot set up its request fails"
 )]
 
+mod access;
 mod closed;
 mod documents;
 mod expressions;

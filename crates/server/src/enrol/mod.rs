@@ -16,6 +16,7 @@ mod cursor;
 mod decisions;
 mod faults;
 mod item;
+mod kubernetes_users;
 mod machines;
 mod number;
 mod openapi;
@@ -69,6 +70,8 @@ struct Shared {
     access: Access,
     /// The signer of administrators' certificates, if administrators may make further ones.
     administrators: Option<SignerName>,
+    /// Who signs for users of the Kubernetes door, if there is one.
+    users: Option<kubernetes_users::UserSigner>,
     /// Which rules are in force.
     policy: PolicyState,
     /// How often wrong tokens are looked at.
@@ -95,6 +98,7 @@ impl EnrolDoor {
                 callers: Callers::Certnames,
                 access: Access::default(),
                 administrators: None,
+                users: None,
                 policy: PolicyState::default(),
                 limits: None,
             }),
@@ -111,6 +115,13 @@ impl EnrolDoor {
     #[must_use]
     pub fn with_administrators(self, signer: SignerName) -> Self {
         self.changed(|shared| shared.administrators = Some(signer))
+    }
+
+    /// The same, where administrators may make users of the Kubernetes door, whose `issuer` has this `signer` for them.
+    #[must_use]
+    pub fn with_kubernetes_users(self, signer: SignerName, issuer: IssuerId) -> Self {
+        let users = kubernetes_users::UserSigner { signer, issuer };
+        self.changed(|shared| shared.users = Some(users))
     }
 
     /// The same, where roles are given by `access`. At first administrators' certificates alone have one.
@@ -201,6 +212,11 @@ fn routes() -> Vec<Route> {
             Sign(InPath),
             requests::deny,
             &requests::DENY,
+        ),
+        Route::at("/kubernetes-users").post(
+            Admin,
+            kubernetes_users::create,
+            &kubernetes_users::CREATE,
         ),
         Route::at("/policy").get(Read, policy::show, &policy::SHOW),
         Route::at("/policy/{generation}").get(Read, policy::version, &policy::VERSION),

@@ -78,7 +78,7 @@ impl fmt::Debug for Bearer {
 }
 
 /// Whether this is the name of a token: certificates of such a name are no identity.
-pub(super) fn is_token_name(username: &str) -> bool {
+pub(crate) fn is_token_name(username: &str) -> bool {
     username.starts_with(BOOTSTRAP_USER)
 }
 

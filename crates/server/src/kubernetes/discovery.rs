@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use axum::extract::State;
 use axum::response::Response;
 use countersign_kapi::discovery::{
-    self, AGGREGATED_CONTENT_TYPE, AUTHENTICATION, ApiGroup, CERTIFICATES, SELF_AUTHORIZATION,
+    self, AGGREGATED_CONTENT_TYPE, AUTHENTICATION, AUTHORIZATION, ApiGroup, CERTIFICATES,
 };
 use countersign_kapi::negotiate::{self, DiscoveryForm};
 use countersign_kapi::{Status, openapi};
@@ -90,12 +90,12 @@ pub(super) async fn authentication_resources() -> Answer {
 
 /// `GET /apis/authorization.k8s.io`.
 pub(super) async fn authorization_group() -> Answer {
-    json_answer(StatusCode::OK, &SELF_AUTHORIZATION.document())
+    json_answer(StatusCode::OK, &AUTHORIZATION.document())
 }
 
 /// `GET /apis/authorization.k8s.io/v1`.
 pub(super) async fn authorization_resources() -> Answer {
-    json_answer(StatusCode::OK, &SELF_AUTHORIZATION.resource_list())
+    json_answer(StatusCode::OK, &AUTHORIZATION.resource_list())
 }
 
 /// `GET /openapi/v2`: an empty document satisfies the clients that insist on one. They cannot parse
@@ -106,7 +106,10 @@ pub(super) async fn openapi_v2() -> Response {
 
 /// `GET /openapi/v3`.
 pub(super) async fn openapi_v3() -> Answer {
-    json_answer(StatusCode::OK, &openapi::index(&OPENAPI.hash))
+    json_answer(
+        StatusCode::OK,
+        &openapi::index([(&CERTIFICATES, OPENAPI.hash.as_str())]),
+    )
 }
 
 /// `GET /openapi/v3/apis/certificates.k8s.io/v1`.
@@ -152,10 +155,10 @@ struct OpenApi {
 }
 
 static OPENAPI: LazyLock<OpenApi> = LazyLock::new(|| {
-    let document = openapi::document().to_string().into_bytes();
+    let document = openapi::certificates().to_string().into_bytes();
     let hash = openapi::hash(&document);
     OpenApi { document, hash }
 });
 
-const GROUPS: [ApiGroup; 3] = [CERTIFICATES, AUTHENTICATION, SELF_AUTHORIZATION];
+const GROUPS: [ApiGroup; 3] = [CERTIFICATES, AUTHENTICATION, AUTHORIZATION];
 const OPENAPI_V2: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";

@@ -27,6 +27,7 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodRouter, get, post};
 use countersign_authority::{Authority, Door, IssuerId};
 
+pub(crate) use bearer::is_token_name;
 pub use delete::held_back;
 pub(crate) use identity::{User, impersonating};
 

@@ -12,10 +12,10 @@ use countersign_authority::{
 };
 use countersign_pki::{Fingerprint, RevocationReason, Serial, UnixTime, fingerprint_sha256};
 use countersign_policy::{
-    AddressKind, BuildWindow, Deciding, Effect, Execution, Explanation, Finding, Identity,
-    LedgerCertificate, LedgerFacts, LedgerRevocation, Machine, MachineAddress, Network,
-    RecordedEvidence, RecordedFile, Requester, SignerName, Step, TokenBinding, TokenTerms,
-    TokenUseState, WebhookAnswer, Wishes,
+    AccessAnswer, AccessQuestion, AddressKind, BuildWindow, Deciding, Effect, Execution,
+    Explanation, Finding, Identity, LedgerCertificate, LedgerFacts, LedgerRevocation, Machine,
+    MachineAddress, Network, RecordedAccess, RecordedEvidence, RecordedFile, Requester, SignerName,
+    Step, TokenBinding, TokenTerms, TokenUseState, WebhookAnswer, Wishes,
 };
 
 /// Makes records. Identities grow with the order in which they were made, as those of real requests do.
@@ -250,6 +250,16 @@ impl Sample {
         let at = Self::time(3);
         RecordedEvidence {
             token: None,
+            access: vec![RecordedAccess {
+                question: AccessQuestion {
+                    resource: "pods".to_owned(),
+                    verb: "get".to_owned(),
+                    ..AccessQuestion::default()
+                },
+                answer: AccessAnswer::NotAllowed {
+                    reason: "ö".to_owned(),
+                },
+            }],
             files: BTreeMap::from([("/etc/autosign.conf".into(), RecordedFile::Executable)]),
             executions: BTreeMap::from([
                 ("/etc/a".into(), Execution::Approved),

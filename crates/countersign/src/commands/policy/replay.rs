@@ -218,6 +218,11 @@ impl Replay {
                 let token = token.ok_or("nobody looked for an enrolment token")?;
                 Ok(evidence.with_token(Ok(token), 0))
             }
+            Query::SubjectAccess(question) => {
+                let said = recorded.access(&question).cloned();
+                let said = said.ok_or_else(|| format!("nobody asked who may {question}"))?;
+                Ok(evidence.with_access(question, said, 0))
+            }
         }
     }
 }
