@@ -108,6 +108,11 @@ impl CollectionQuery {
     }
 }
 
+/// Whether a read of a collection is a watch: that decides about the right to it, before anything else is looked at.
+pub fn is_watch<'q>(query: impl IntoIterator<Item = (&'q str, &'q str)>) -> bool {
+    Given::of(query).watch
+}
+
 /// The version that a `GET` of one object asks for at least; 0: any.
 ///
 /// # Errors

@@ -115,41 +115,20 @@ impl Attachment {
     }
 }
 
-/// How much of a record is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Detail {
-    /// All of it.
-    Whole,
-    /// What a row of a table and an object's metadata are made of. Request and certificate are stand-ins, which no
-    /// answer may carry: reading thousands of certificates to say "Issued" would be most of a list's cost.
-    Outline,
-}
-
 impl KubernetesDoor {
     /// A record as clients see it.
     pub(super) async fn show(
         &self,
         record: &RequestRecord,
     ) -> Result<CertificateSigningRequest, Refusal> {
-        self.show_in(Detail::Whole, record).await
-    }
-
-    /// A record with as much as is needed of it.
-    pub(super) async fn show_in(
-        &self,
-        detail: Detail,
-        record: &RequestRecord,
-    ) -> Result<CertificateSigningRequest, Refusal> {
         let attachment = Attachment::of(record)?;
-        let (request, certificate) = match (detail, &record.certificate) {
-            (Detail::Whole, Some((issuer, serial))) => {
+        let request = attachment.sent_request(record);
+        let certificate = match &record.certificate {
+            Some((issuer, serial)) => {
                 let entry = self.authority.certificate(issuer, serial).await?;
-                let text = entry.map(|entry| pem::encode("CERTIFICATE", &entry.der).into_bytes());
-                (attachment.sent_request(record), text.unwrap_or_default())
+                entry.map(|entry| pem::encode("CERTIFICATE", &entry.der).into_bytes())
             }
-            (Detail::Whole, None) => (attachment.sent_request(record), Vec::new()),
-            (Detail::Outline, Some(_)) => (Vec::new(), STAND_IN.to_vec()),
-            (Detail::Outline, None) => (Vec::new(), Vec::new()),
+            None => None,
         };
         let UserInfo {
             username,
@@ -180,7 +159,7 @@ impl KubernetesDoor {
             },
             status: RequestStatus {
                 conditions: self.conditions(record, attachment.conditions),
-                certificate,
+                certificate: certificate.unwrap_or_default(),
             },
         })
     }
@@ -264,7 +243,5 @@ fn plain_pem(message: &[u8]) -> Vec<u8> {
     pem::encode("CERTIFICATE REQUEST", message).into_bytes()
 }
 
-/// Says that there is a certificate, where only that matters.
-const STAND_IN: &[u8] = b"issued";
 /// What etcd takes by default; clients are used to it.
 const MAX_STORED_BYTES: usize = 1536 * 1024;
