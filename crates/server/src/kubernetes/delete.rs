@@ -34,7 +34,7 @@ pub(super) async fn delete(State(door): State<KubernetesDoor>, mut call: Call) -
 pub(super) async fn collection(State(door): State<KubernetesDoor>, mut call: Call) -> Answer {
     call.authorize("deletecollection", "")?;
     let shape = call.shape(Offer::All)?;
-    let selection = Selection::of(&call)?;
+    let selection = Selection::of::<CertificateSigningRequest>(&call)?;
     let options = read_options(&mut call).await?;
     let mut deleted = Vec::new();
     for object in door.select(&selection).await? {

@@ -171,44 +171,21 @@ impl Attachment {
     }
 }
 
-/// How much of a record is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Detail {
-    /// All of it.
-    Whole,
-    /// What a row of a table and an object's metadata are made of. Request and certificate are stand-ins, which no
-    /// answer may carry: reading thousands of certificates to say "Issued" would be most of a list's cost.
-    Outline,
-}
-
 impl KubernetesDoor {
     /// A record as clients see it.
     pub(super) async fn show(
         &self,
         record: &RequestRecord,
     ) -> Result<CertificateSigningRequest, Refusal> {
-        self.show_in(Detail::Whole, record).await
-    }
-
-    /// A record with as much as is needed of it.
-    pub(super) async fn show_in(
-        &self,
-        detail: Detail,
-        record: &RequestRecord,
-    ) -> Result<CertificateSigningRequest, Refusal> {
         let attachment = Attachment::of(record)?;
-        let (request, certificate) = match (detail, &record.certificate) {
-            (Detail::Whole, Some((issuer, serial))) => {
+        let request = attachment.sent_request(record);
+        let certificate = match &record.certificate {
+            Some((issuer, serial)) => {
                 let entry = self.authority.certificate(issuer, serial).await?;
                 let text = entry.map(|entry| self.with_intermediates(issuer, &entry.der));
-                (attachment.sent_request(record), text.unwrap_or_default())
+                text.unwrap_or_default()
             }
-            (Detail::Whole, None) => (
-                attachment.sent_request(record),
-                attachment.written_certificate(record)?,
-            ),
-            (Detail::Outline, None) if attachment.certificate.is_none() => (Vec::new(), Vec::new()),
-            (Detail::Outline, _) => (Vec::new(), STAND_IN.to_vec()),
+            None => attachment.written_certificate(record)?,
         };
         let UserInfo {
             username,
@@ -354,7 +331,5 @@ fn plain_pem(message: &[u8]) -> Vec<u8> {
 
 /// The kind of rule by which a role approves.
 const SUBJECT_ACCESS: &str = "subjectAccess";
-/// Says that there is a certificate, where only that matters.
-const STAND_IN: &[u8] = b"issued";
 /// What etcd takes by default; clients are used to it.
 const MAX_STORED_BYTES: usize = 1536 * 1024;
