@@ -1,10 +1,14 @@
 //! One request of a client, taken apart in the order in which API servers look at it.
 
+use axum::Extension;
 use axum::body::{Body, Bytes};
-use axum::extract::{FromRequest, FromRequestParts, Query, RawPathParams, Request};
+use axum::extract::{FromRequest, FromRequestParts, Query, RawPathParams, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use countersign_kapi::negotiate::{self, AnswerForm, BodyFormat, Offer};
 use countersign_kapi::options::WriteOptions;
 use countersign_kapi::patch::PatchKind;
+use countersign_kapi::rbac::{Attributes, ResourceAction};
 use countersign_kapi::table::IncludeObject;
 use countersign_kapi::{Resource, Status};
 use http::HeaderMap;
@@ -13,7 +17,7 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use super::KubernetesDoor;
 use super::answer::{Refusal, Shape};
 use super::bearer::Bearer;
-use super::identity::{Access, Reach, User};
+use super::identity::{Reach, User};
 use crate::body::{self, BodyFault};
 use crate::peer::Peer;
 
@@ -29,8 +33,51 @@ pub(super) struct Call {
     door: KubernetesDoor,
     peer: Peer,
     bearer: Option<Bearer>,
-    /// What the sender was found to be allowed: verb and subresource.
-    allowed: Option<(&'static str, &'static str)>,
+    /// What the sender was found to be allowed.
+    allowed: Option<Action>,
+}
+
+/// Lets requests through whose sender may read what the server says about itself.
+pub(super) async fn admit_path(
+    State(door): State<KubernetesDoor>,
+    Extension(user): Extension<User>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let path = request.uri().path();
+    let asked = Attributes::of_request(request.method().as_str(), path, false);
+    match door.authorize(&user, &asked) {
+        Ok(_) => next.run(request).await,
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+/// What a call wants to do with a resource.
+#[derive(Clone, Debug)]
+pub(super) struct Action {
+    /// The verb, as access rules spell it.
+    pub(super) verb: &'static str,
+    /// The resource.
+    pub(super) resource: Resource<'static>,
+    /// The subresource; empty for the object itself.
+    pub(super) subresource: &'static str,
+    /// The object's name; empty for collections.
+    pub(super) name: String,
+    /// The namespace; empty for the cluster.
+    pub(super) namespace: String,
+}
+
+impl Action {
+    fn attributes(&self) -> Attributes<'_> {
+        Attributes::Resource(ResourceAction {
+            verb: self.verb,
+            group: self.resource.group,
+            resource: self.resource.resource,
+            subresource: self.subresource,
+            name: &self.name,
+            namespace: &self.namespace,
+        })
+    }
 }
 
 impl FromRequest<KubernetesDoor> for Call {
@@ -65,18 +112,25 @@ impl FromRequest<KubernetesDoor> for Call {
 }
 
 impl Call {
-    /// Refuses what the sender may not do with the object or collection of the path.
+    /// Refuses what the sender may not do with the request, or all requests, of the path.
     pub(super) fn authorize(
         &mut self,
         verb: &'static str,
         subresource: &'static str,
     ) -> Result<Reach, Refusal> {
-        let reach = self.user.authorize(Access {
+        self.authorize_action(Action {
             verb,
-            name: &self.name,
+            resource: Resource::CSR,
             subresource,
-        })?;
-        self.allowed = Some((verb, subresource));
+            name: self.name.clone(),
+            namespace: String::new(),
+        })
+    }
+
+    /// Refuses what the sender may not do.
+    pub(super) fn authorize_action(&mut self, action: Action) -> Result<Reach, Refusal> {
+        let reach = self.door.authorize(&self.user, &action.attributes())?;
+        self.allowed = Some(action);
         Ok(reach)
     }
 
@@ -145,14 +199,31 @@ impl Call {
         let body = body::read(std::mem::take(&mut self.body), limit).await?;
         let known = User::known(&self.peer, self.bearer.as_ref(), &self.door, None).await?;
         self.user = known.ok_or_else(Status::unauthorized)?;
-        if let Some((verb, subresource)) = self.allowed {
-            self.authorize(verb, subresource)?;
+        if let Some(action) = self.allowed.clone() {
+            self.authorize_action(action)?;
         }
         Ok(body)
     }
 
     fn header(&self, name: http::HeaderName) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+}
+
+impl KubernetesDoor {
+    /// What somebody may do something with; a refusal if that is nothing.
+    pub(super) fn authorize(
+        &self,
+        user: &User,
+        attributes: &Attributes<'_>,
+    ) -> Result<Reach, Refusal> {
+        match self.authorizer.reach(user, attributes) {
+            (Reach::Nothing, reason) => {
+                let name = &user.info().username;
+                Err(Status::forbidden(name, attributes, &reason).into())
+            }
+            (reach, _) => Ok(reach),
+        }
     }
 }
 

@@ -2,21 +2,24 @@
 
 use std::sync::LazyLock;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 use countersign_kapi::discovery::{
     self, AGGREGATED_CONTENT_TYPE, AUTHENTICATION, AUTHORIZATION, ApiGroup, CERTIFICATES,
 };
 use countersign_kapi::negotiate::{self, DiscoveryForm};
+use countersign_kapi::rbac::Attributes;
 use countersign_kapi::{Status, openapi};
 use http::header::ETAG;
-use http::{HeaderValue, StatusCode, Uri};
+use http::{HeaderValue, Method, StatusCode, Uri};
 use serde_json::{Value, json};
 use tracing::warn;
 
 use super::KubernetesDoor;
 use super::answer::{Answer, json as json_answer, response, text, typed_json};
 use super::call::Call;
+use super::identity::User;
 use crate::readiness::{self, CANNOT_STORE};
 
 /// `GET /healthz`, `/livez`: the process answers.
@@ -121,8 +124,15 @@ pub(super) async fn openapi_document() -> Response {
     response
 }
 
-/// Any path that is not served: a `Status` below a served version, plain text elsewhere.
-pub(super) async fn unknown_path(uri: Uri) -> Answer {
+/// Any path that is not served: a `Status` below a served version, plain text elsewhere. Who may not ask is told only that.
+pub(super) async fn unknown_path(
+    State(door): State<KubernetesDoor>,
+    Extension(user): Extension<User>,
+    method: Method,
+    uri: Uri,
+) -> Answer {
+    let asked = Attributes::of_request(method.as_str(), uri.path(), false);
+    door.authorize(&user, &asked)?;
     let served = |group: &ApiGroup| {
         let prefix = format!("/apis/{}/{}/", group.name, group.version);
         uri.path().starts_with(&prefix)
@@ -134,7 +144,14 @@ pub(super) async fn unknown_path(uri: Uri) -> Answer {
 }
 
 /// A served path, another method.
-pub(super) async fn wrong_method() -> Answer {
+pub(super) async fn wrong_method(
+    State(door): State<KubernetesDoor>,
+    Extension(user): Extension<User>,
+    method: Method,
+    uri: Uri,
+) -> Answer {
+    let asked = Attributes::of_request(method.as_str(), uri.path(), false);
+    door.authorize(&user, &asked)?;
     Err(Status::method_not_allowed().into())
 }
 

@@ -1,14 +1,16 @@
 //! The Kubernetes door: `certificates.k8s.io/v1` for unmodified clients.
 //!
 //! A standalone API server for one resource, `CertificateSigningRequest`. It authenticates senders by
-//! the certificates that the ledger knows, or by an enrolment token, turns objects into submissions and acts of the engine, and
-//! shows the engine's records as objects. What the resource means is `kapi`'s business, what is
+//! the certificates that the ledger knows, or by an enrolment token, lets them do what roles and bindings allow, turns
+//! objects into submissions and acts of the engine, and shows the engine's records as objects. What the resource means is `kapi`'s business, what is
 //! decided and signed is the engine's; here is only the way between them.
 //!
 //! What an object has beyond a request (labels, annotations, conditions as their writers worded them)
 //! is the record's attachment.
 
+mod admission;
 mod answer;
+mod authorizer;
 mod bearer;
 mod call;
 mod create;
@@ -22,10 +24,15 @@ mod review;
 mod secrets;
 mod update;
 
+use std::sync::Arc;
+
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodRouter, get, post};
+use countersign_authority::store::StoreFault;
 use countersign_authority::{Authority, Door, IssuerId};
+
+pub use authorizer::Authorizer;
 
 pub use delete::held_back;
 pub(crate) use identity::{User, impersonating};
@@ -40,6 +47,24 @@ pub struct KubernetesDoor {
     pub authority: Authority,
     /// Whose client certificates are identities here: the Kubernetes issuer.
     pub issuer: IssuerId,
+    /// Who may do what.
+    pub authorizer: Arc<Authorizer>,
+}
+
+impl KubernetesDoor {
+    /// A door in front of an authority, for clients of an issuer. It reads roles and bindings, and answers from then on
+    /// what policies ask about them.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn open(authority: Authority, issuer: IssuerId) -> Result<Self, StoreFault> {
+        let authorizer = Authorizer::open(&authority).await?;
+        Ok(Self {
+            authority,
+            issuer,
+            authorizer,
+        })
+    }
 }
 
 /// Everything the door serves. Each request must carry its [`crate::Peer`] as an extension.
@@ -49,7 +74,7 @@ pub fn router(door: KubernetesDoor) -> Router {
         .route("/livez", get(discovery::alive))
         .route("/readyz", get(discovery::ready))
         .route("/version", get(discovery::version));
-    let closed = Router::new()
+    let described = Router::new()
         .route("/api", get(discovery::core))
         .route("/apis", get(discovery::groups))
         .route("/apis/certificates.k8s.io", get(discovery::group))
@@ -69,10 +94,6 @@ pub fn router(door: KubernetesDoor) -> Router {
             get(discovery::authentication_resources),
         )
         .route(
-            "/apis/authentication.k8s.io/v1/selfsubjectreviews",
-            post(review::who_am_i),
-        )
-        .route(
             "/apis/authorization.k8s.io",
             get(discovery::authorization_group),
         )
@@ -80,9 +101,28 @@ pub fn router(door: KubernetesDoor) -> Router {
             "/apis/authorization.k8s.io/v1",
             get(discovery::authorization_resources),
         )
+        .layer(from_fn_with_state(door.clone(), call::admit_path));
+    let closed = Router::new()
+        .merge(described)
+        .route(
+            "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+            post(review::who_am_i),
+        )
         .route(
             "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
             post(review::may_i),
+        )
+        .route(
+            "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+            post(review::my_rules),
+        )
+        .route(
+            "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+            post(review::may_they),
+        )
+        .route(
+            "/apis/authorization.k8s.io/v1/namespaces/{namespace}/localsubjectaccessreviews",
+            post(review::may_they_there),
         )
         .route(COLLECTION, collection())
         .route(OBJECT, object())

@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use tracing::error;
 
 use super::answer::{Answer, Refusal, Shape};
-use super::call::Call;
-use super::identity::{Access, Reach, User};
+use super::call::{Action, Call};
+use super::identity::{Reach, User};
 use super::object::Detail;
 use super::{DOOR, KubernetesDoor};
 use crate::limits::RequestLimits;
@@ -41,16 +41,18 @@ pub(super) async fn get_approval(State(door): State<KubernetesDoor>, call: Call)
 pub(super) async fn list(
     State(door): State<KubernetesDoor>,
     limits: Option<Extension<RequestLimits>>,
-    call: Call,
+    mut call: Call,
 ) -> Answer {
-    let mut selection = Selection::of(&call)?;
-    let name = selection.fields.name().unwrap_or_default();
-    let verb = if call.flag("watch") { "watch" } else { "list" };
-    let reach = call.user.authorize(Access {
-        verb,
-        name,
+    let selection = Selection::of(&call);
+    let name = selection.as_ref().ok().and_then(|it| it.fields.name());
+    let reach = call.authorize_action(Action {
+        verb: if call.flag("watch") { "watch" } else { "list" },
+        resource: Resource::CSR,
         subresource: "",
+        name: name.unwrap_or_default().to_owned(),
+        namespace: String::new(),
     })?;
+    let mut selection = selection?;
     selection.narrow(reach, &call.user);
     let shape = call.shape(Offer::All)?;
     if call.flag("watch") {

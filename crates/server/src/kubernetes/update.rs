@@ -154,6 +154,7 @@ impl KubernetesDoor {
             let new = update::prepare(write.endpoint, &old, new, now);
             self.validate(write.endpoint, &old, &new)?;
             refuse_secrets(&new, None)?;
+            self.admit(write.endpoint, user, &record.signer, &old, &new)?;
             if new == old || write.dry_run {
                 return Ok((new, warnings));
             }

@@ -65,10 +65,11 @@ impl Site {
 
     pub(crate) async fn kubernetes(world: World, timeouts: Timeouts) -> Self {
         let issuer = world.kubernetes_issuer();
-        let router = kubernetes::router(KubernetesDoor {
-            authority: world.authority.clone(),
-            issuer: issuer.clone(),
-        });
+        let router = kubernetes::router(
+            KubernetesDoor::open(world.authority.clone(), issuer.clone())
+                .await
+                .unwrap(),
+        );
         Self::open(
             world,
             issuer,
