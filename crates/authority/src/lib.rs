@@ -21,6 +21,7 @@ mod access;
 mod acts;
 mod ancestors;
 mod audit;
+mod bootstrap;
 mod chain;
 mod clock;
 mod collection;
@@ -56,6 +57,10 @@ pub use acts::{Act, OnUnsignable};
 pub use ancestors::AncestorCrlFault;
 pub use audit::{
     AuditEntry, AuditFilter, AuditOrder, AuditPage, AuditPlace, AuditQuery, AuditRecord,
+};
+pub use bootstrap::{
+    BootstrapId, BootstrapOrder, BootstrapRecord, BootstrapStatus, BootstrapText, BootstrapToken,
+    BootstrapUser, MintedBootstrap, masked_bootstrap_tokens,
 };
 pub use chain::{Chain, Way};
 pub use clock::{Clock, Entropy, EntropyFault, SystemClock};

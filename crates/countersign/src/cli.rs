@@ -3,6 +3,7 @@
 mod audit;
 mod enroll;
 mod inventory;
+mod kubeconfig;
 mod policy;
 mod token;
 mod verbs;
@@ -24,6 +25,7 @@ pub(crate) use inventory::{
     AddArgs, AddressArg, MachineCommand, MachineImportArgs, OpenArgs, Reach, RecordFormat,
     WindowCommand,
 };
+pub(crate) use kubeconfig::KubeconfigArgs;
 pub(crate) use policy::{ExplainArgs, PolicyCommand, ReplayArgs};
 pub(crate) use token::{CreateArgs, ExtensionArg, RevokeArgs, TermArgs, TokenCommand, TokenFormat};
 pub(crate) use verbs::{
@@ -84,6 +86,8 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: AuditCommand,
     },
+    /// Make a user of the Kubernetes door and print a kubeconfig for it
+    Kubeconfig(KubeconfigArgs),
     /// Enrol this machine: make a key, ask an authority for a certificate, install it, renew it
     Enroll(Box<EnrollArgs>),
     /// Write everything the authority is, keys included, to one file; the server may be running

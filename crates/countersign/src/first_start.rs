@@ -9,8 +9,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use countersign_authority::{
     Authority, Clock, CrlScope, Door, Entropy, Issuer, IssuerFault, IssuerId, KeyStore as _, Store,
     Submission,
@@ -25,6 +23,7 @@ use zeroize::Zeroizing;
 use crate::config::{Span, Verification};
 use crate::data_folder::{DataFolder, Secrecy, create_folder, write};
 use crate::issuer_keys::IssuerKeys;
+use crate::kubeconfig::Kubeconfig;
 use crate::settings::{IssuerSettings, Settings};
 use crate::signers;
 
@@ -230,34 +229,14 @@ pub(crate) fn write_kubeconfig(
     admin: &TlsIdentity,
 ) -> Result<()> {
     let issuer = issuer(authority, signers::KUBERNETES_ISSUER)?;
-    let (ca, certificate) = (
-        BASE64_STANDARD.encode(issuer.chain_pem()),
-        BASE64_STANDARD.encode(&admin.chain_pem),
-    );
-    let key = Zeroizing::new(BASE64_STANDARD.encode(&*admin.key_pem));
-    let text = Zeroizing::new(format!(
-        "apiVersion: v1
-kind: Config
-clusters:
-- name: countersign
-  cluster:
-    server: {url}
-    certificate-authority-data: {ca}
-users:
-- name: {admin}
-  user:
-    client-certificate-data: {certificate}
-    client-key-data: {key}
-contexts:
-- name: countersign
-  context:
-    cluster: countersign
-    user: {admin}
-current-context: countersign
-",
-        admin = signers::ADMIN,
-        key = *key,
-    ));
+    let kubeconfig = Kubeconfig {
+        url,
+        ca_pem: issuer.chain_pem(),
+        user: signers::ADMIN,
+        certificate_pem: &admin.chain_pem,
+        key_pem: &admin.key_pem,
+    };
+    let text = kubeconfig.text();
     write(
         &folder.admin("kubeconfig"),
         text.as_bytes(),

@@ -4,6 +4,7 @@
 
 mod archive;
 mod audit_keys;
+mod built_in;
 mod cadir;
 mod cli;
 mod client;
@@ -14,6 +15,7 @@ mod enroll;
 mod explanation;
 mod first_start;
 mod issuer_keys;
+mod kubeconfig;
 mod logging;
 mod offline;
 mod output;
@@ -104,6 +106,7 @@ fn run(command: Command) -> Result<u8> {
             block_on(commands::ca::run(command))
         }
         Command::Audit { command } => block_on(commands::audit::run(command)),
+        Command::Kubeconfig(args) => block_on(commands::kubeconfig::run(args)).map(|()| 0),
         Command::Enroll(args) => block_on(enroll::run(*args)),
         Command::Backup(args) => commands::backup::run(&args).map(|()| 0),
         Command::Restore(args) => commands::restore::run(&args).map(|()| 0),

@@ -124,15 +124,16 @@ async fn follow_access(authority: Authority, stop: CancellationToken) {
     }
 }
 
-/// Forgets old requests and enrolment tokens: at once, then after each interval, and whenever the rules change.
+/// Forgets old requests and tokens: at once, then after each interval, and whenever the rules change.
 pub(crate) async fn collect(
     authority: Authority,
     mut rules: watch::Receiver<Collection>,
     stop: CancellationToken,
 ) {
-    let (mut health, mut tokens) = (
+    let (mut health, mut tokens, mut bootstrap) = (
         Health::new("forget old requests"),
         Health::new("forget old enrolment tokens"),
+        Health::new("forget old bootstrap tokens"),
     );
     loop {
         let Collection {
@@ -145,6 +146,10 @@ pub(crate) async fn collect(
         };
         tokio::select! {
             purged = authority.purge_tokens() => tokens.told(purged),
+            () = stop.cancelled() => return,
+        };
+        tokio::select! {
+            purged = authority.purge_bootstrap_tokens() => bootstrap.told(purged),
             () = stop.cancelled() => return,
         };
         tokio::select! {

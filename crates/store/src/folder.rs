@@ -230,5 +230,5 @@ const PAGE_SIZE: i64 = 8192;
 const CHECKPOINT_PAGES: i64 = 8192; // 64 MiB of log between checkpoints
 const WRITER_CACHE_KIB: i64 = 32 * 1024; // holds the pages of the largest group, and hot index pages
 const READER_CACHE_KIB: i64 = 8 * 1024;
-const STATEMENTS: usize = 64; // more than the crate has, so that each is prepared once
+const STATEMENTS: usize = 128; // more than the crate has, so that each is prepared once
 const BUSY_TIMEOUT: Duration = Duration::from_secs(1); // an operator's tool may hold the database for a moment

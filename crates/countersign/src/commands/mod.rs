@@ -4,6 +4,7 @@ pub(crate) mod audit;
 pub(crate) mod backup;
 pub(crate) mod ca;
 pub(crate) mod csr;
+pub(crate) mod kubeconfig;
 pub(crate) mod machine;
 pub(crate) mod policy;
 pub(crate) mod restore;

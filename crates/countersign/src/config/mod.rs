@@ -292,12 +292,15 @@ fn redacted<S: Serializer>(values: &BTreeMap<String, String>, to: S) -> Result<S
 pub(crate) struct KubernetesSection {
     #[serde(with = "word")]
     pub(crate) listen: Listen,
+    /// Whether the built-in policy for kubelets' client certificates is asked.
+    pub(crate) approve_kubelet_clients: bool,
 }
 
 impl Default for KubernetesSection {
     fn default() -> Self {
         Self {
             listen: Listen::On(loopback(8141)),
+            approve_kubelet_clients: true,
         }
     }
 }

@@ -70,6 +70,10 @@ pub(super) async fn bind_puppet(
     let native = enrol::EnrolDoor::new(authority.clone(), issuer.clone())
         .with_access(place.access.clone())
         .with_administrators(SignerName::parse(signers::PUPPET_ADMIN)?)
+        .with_kubernetes_users(
+            SignerName::parse(signers::KUBERNETES_ADMIN)?,
+            IssuerId::parse(signers::KUBERNETES_ISSUER)?,
+        )
         .with_limits(place.limits.clone())
         .with_policy(place.policies.clone());
     let router = door

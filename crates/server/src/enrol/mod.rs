@@ -10,12 +10,14 @@
 mod administrators;
 mod admission;
 mod audit;
+mod bootstrap_tokens;
 mod certificates;
 mod check;
 mod cursor;
 mod decisions;
 mod faults;
 mod item;
+mod kubernetes_users;
 mod machines;
 mod number;
 mod openapi;
@@ -42,7 +44,7 @@ use serde_json::error::Category;
 use serde_json::{Map, Value};
 use tracing::error;
 
-use crate::access::Names::{InPath, Within};
+use crate::access::Names::{All, InPath, Within};
 use crate::access::Needs::{Admin, Mint, MintOrRead, Read, Sign};
 use crate::access::{Access, Needs};
 use crate::limits::RequestLimits;
@@ -69,6 +71,8 @@ struct Shared {
     access: Access,
     /// The signer of administrators' certificates, if administrators may make further ones.
     administrators: Option<SignerName>,
+    /// Who signs for users of the Kubernetes door, if there is one.
+    users: Option<kubernetes_users::UserSigner>,
     /// Which rules are in force.
     policy: PolicyState,
     /// How often wrong tokens are looked at.
@@ -95,6 +99,7 @@ impl EnrolDoor {
                 callers: Callers::Certnames,
                 access: Access::default(),
                 administrators: None,
+                users: None,
                 policy: PolicyState::default(),
                 limits: None,
             }),
@@ -111,6 +116,13 @@ impl EnrolDoor {
     #[must_use]
     pub fn with_administrators(self, signer: SignerName) -> Self {
         self.changed(|shared| shared.administrators = Some(signer))
+    }
+
+    /// The same, where administrators may make users of the Kubernetes door, whose `issuer` has this `signer` for them.
+    #[must_use]
+    pub fn with_kubernetes_users(self, signer: SignerName, issuer: IssuerId) -> Self {
+        let users = kubernetes_users::UserSigner { signer, issuer };
+        self.changed(|shared| shared.users = Some(users))
     }
 
     /// The same, where roles are given by `access`. At first administrators' certificates alone have one.
@@ -202,6 +214,11 @@ fn routes() -> Vec<Route> {
             requests::deny,
             &requests::DENY,
         ),
+        Route::at("/kubernetes-users").post(
+            Admin,
+            kubernetes_users::create,
+            &kubernetes_users::CREATE,
+        ),
         Route::at("/policy").get(Read, policy::show, &policy::SHOW),
         Route::at("/policy/{generation}").get(Read, policy::version, &policy::VERSION),
         Route::at("/rejections").get(Read, rejections::list, &rejections::LIST),
@@ -239,6 +256,20 @@ fn routes() -> Vec<Route> {
             .get(MintOrRead, tokens::show, &tokens::SHOW)
             .delete(Mint(Within), tokens::revoke, &tokens::REVOKE),
         Route::at("/tokens/{id}/release").post(Mint(Within), tokens::release, &tokens::RELEASE),
+        Route::at("/bootstrap-tokens")
+            .get(MintOrRead, bootstrap_tokens::list, &bootstrap_tokens::LIST)
+            .post(
+                Mint(All),
+                bootstrap_tokens::create,
+                &bootstrap_tokens::CREATE,
+            ),
+        Route::at("/bootstrap-tokens/{bootstrap_id}")
+            .get(MintOrRead, bootstrap_tokens::show, &bootstrap_tokens::SHOW)
+            .delete(
+                Mint(All),
+                bootstrap_tokens::revoke,
+                &bootstrap_tokens::REVOKE,
+            ),
         Route::at("/check")
             .post(Admin, check::check, &check::CHECK)
             .with_bodies_up_to(check::MAX_BODY),

@@ -36,9 +36,10 @@ pub(crate) struct User {
 
 /// What a sender was known by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Credential {
+pub(super) enum Credential {
     Certificate,
     EnrolmentToken,
+    BootstrapToken,
     Nothing,
 }
 
@@ -106,8 +107,8 @@ impl User {
         match (shown, bearer) {
             (Shown::User(info), _) => Ok(Some(by(info, Credential::Certificate))),
             (_, Some(bearer)) => {
-                let info = bearer.user(door, source, limits).await?;
-                Ok(info.map(|info| by(info, Credential::EnrolmentToken)))
+                let known = bearer.user(door, source, limits).await?;
+                Ok(known.map(|(info, credential)| by(info, credential)))
             }
             (Shown::Nobody, None) => Ok(Some(by(nobody(), Credential::Nothing))),
             (Shown::Refused, None) => Ok(None),

@@ -33,7 +33,7 @@ use countersign_authority::store::StoreFault;
 use countersign_authority::{Authority, Door, IssuerId};
 
 pub use authorizer::Authorizer;
-
+pub(crate) use bearer::is_token_name;
 pub use delete::held_back;
 pub(crate) use identity::{User, impersonating};
 

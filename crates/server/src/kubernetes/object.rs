@@ -13,7 +13,7 @@ use countersign_kapi::{
     CertificateSigningRequest, Condition, ObjectMeta, RequestStatus, Spec, Status, Time, UserInfo,
 };
 use countersign_pki::{CheckedCsr, UnixTime, pem};
-use countersign_policy::Identity;
+use countersign_policy::{Deciding, Identity};
 use serde::{Deserialize, Serialize};
 use tracing::error;
 
@@ -210,11 +210,8 @@ impl KubernetesDoor {
         match record.state {
             RequestState::Pending | RequestState::Undecided => {}
             RequestState::Approved | RequestState::Issued | RequestState::Failed => {
-                imply(
-                    APPROVED,
-                    "CountersignApproved",
-                    record.explanation.in_short(),
-                );
+                let (reason, message) = approval_words(record);
+                imply(APPROVED, reason, message);
             }
             RequestState::Denied => imply(DENIED, "CountersignDenied", denial_text(record)),
         }
@@ -226,6 +223,22 @@ impl KubernetesDoor {
             );
         }
         written
+    }
+}
+
+/// Reason and message of an approval. What roles have approved is told as Kubernetes' own approver tells it, and then
+/// by which rule and binding.
+fn approval_words(record: &RequestRecord) -> (&'static str, String) {
+    let explanation = &record.explanation;
+    let by_role = explanation.steps.last();
+    let by_role = by_role.filter(|step| step.kind.split('+').any(|kind| kind == SUBJECT_ACCESS));
+    match (&explanation.by, by_role) {
+        (Some(Deciding::Rule { name, policy }), Some(step)) => {
+            let sentence = step.reason.trim_end_matches('.');
+            let by = format!("Approved by rule {name} of policy {policy}");
+            ("AutoApproved", format!("{sentence}. {by}: {}", step.saw))
+        }
+        (_, _) => ("CountersignApproved", explanation.in_short()),
     }
 }
 
@@ -264,6 +277,8 @@ fn plain_pem(message: &[u8]) -> Vec<u8> {
     pem::encode("CERTIFICATE REQUEST", message).into_bytes()
 }
 
+/// The kind of rule by which a role approves.
+const SUBJECT_ACCESS: &str = "subjectAccess";
 /// Says that there is a certificate, where only that matters.
 const STAND_IN: &[u8] = b"issued";
 /// What etcd takes by default; clients are used to it.

@@ -6,6 +6,7 @@
 
 mod access;
 mod approval;
+mod auto_approval;
 mod bearer;
 mod bodies;
 mod creation;

@@ -2,6 +2,7 @@
 //!
 //! The statements are not repeated here: a trace takes them from what the store really runs.
 
+mod states;
 mod tokens;
 
 use super::*;
@@ -24,6 +25,12 @@ fn connection(folder: &tempfile::TempDir) -> Connection {
 
 /// The plans of the statements that `work` runs, one line each.
 fn plans<T>(work: impl FnOnce(&Connection) -> Result<T, Fault>) -> Vec<String> {
+    let plans = statements(work).into_iter().map(|(_, plan)| plan);
+    plans.filter(|plan| !plan.is_empty()).collect()
+}
+
+/// The statements that `work` runs, each with its plan.
+fn statements<T>(work: impl FnOnce(&Connection) -> Result<T, Fault>) -> Vec<(String, String)> {
     let folder = tempfile::tempdir().unwrap();
     let mut connection = connection(&folder);
     let statements = Arc::new(Mutex::new(Vec::new()));
@@ -42,8 +49,11 @@ fn plans<T>(work: impl FnOnce(&Connection) -> Result<T, Fault>) -> Vec<String> {
         Err(other) => panic!("{other:?}"),
     }
     let ran = statements.lock().unwrap().clone();
-    let plans: Vec<String> = ran.iter().map(|sql| explain(&connection, sql)).collect();
-    plans.into_iter().filter(|plan| !plan.is_empty()).collect()
+    let explained = ran.into_iter().map(|sql| {
+        let plan = explain(&connection, &sql);
+        (sql, plan)
+    });
+    explained.collect()
 }
 
 fn explain(connection: &Connection, sql: &str) -> String {

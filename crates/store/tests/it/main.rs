@@ -13,6 +13,7 @@ mod disk;
 mod files;
 mod ground;
 mod pressure;
+mod state_crash;
 mod token_crash;
 mod token_races;
 

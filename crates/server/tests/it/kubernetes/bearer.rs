@@ -1,5 +1,7 @@
 //! Enrolment tokens as bearer tokens: who that is, what it may do, and what becomes of its requests.
 
+mod bootstrap;
+
 use axum::body::Body;
 use countersign_authority::{RequestState, TokenOrder, TokenSettings, TokenText};
 use countersign_policy::{Identity, Requester};

@@ -23,7 +23,13 @@ const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 
 impl Api {
     /// Writes a role or binding as a client's request would, and waits until it counts.
-    async fn put(&self, kind: RbacKind, namespace: &str, name: &str, body: Value) -> ObjectRecord {
+    pub(super) async fn put(
+        &self,
+        kind: RbacKind,
+        namespace: &str,
+        name: &str,
+        body: Value,
+    ) -> ObjectRecord {
         let authority = &self.world.authority;
         let order = order(kind, namespace, name, &body);
         let record = match authority.create_object(order.clone()).await {
