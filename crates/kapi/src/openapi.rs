@@ -8,9 +8,10 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::discovery::{ApiGroup, ApiResource, CERTIFICATES};
+use crate::discovery::{ApiGroup, ApiResource, CERTIFICATES, RBAC};
 use crate::kind::Kind;
 use crate::model::CertificateSigningRequest;
+use crate::rbac::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use crate::schema::{DELETE_OPTIONS, Field, LIST_META, Merge, OBJECT_META, Schema, Shape};
 
 /// A kind of object in a document.
@@ -44,6 +45,18 @@ impl Documented {
 pub fn certificates() -> Value {
     let kinds = Documented::of::<CertificateSigningRequest>(&CERTIFICATES);
     document(&CERTIFICATES, kinds.as_slice())
+}
+
+/// The document about roles and bindings.
+#[must_use]
+pub fn rbac() -> Value {
+    let kinds = [
+        Documented::of::<ClusterRoleBinding>(&RBAC),
+        Documented::of::<ClusterRole>(&RBAC),
+        Documented::of::<RoleBinding>(&RBAC),
+        Documented::of::<Role>(&RBAC),
+    ];
+    document(&RBAC, &kinds.into_iter().flatten().collect::<Vec<_>>())
 }
 
 /// `/openapi/v3`: where the documents are, each a group with the hash of its document. The hash changes with the
@@ -458,8 +471,9 @@ mod tests {
                 _ => {}
             }
         }
-        let document = certificates();
-        visit(&document, &document["components"]["schemas"]);
+        for document in [certificates(), rbac()] {
+            visit(&document, &document["components"]["schemas"]);
+        }
     }
 
     #[test]
