@@ -66,6 +66,14 @@ impl Cache {
 }
 
 impl Builder<'_> {
+    /// A scratch folder that several parts share, such as a compiler's cache. It goes away with the builder.
+    pub(crate) fn shared_scratch(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.cache.folder.join(SHARED_SCRATCH).join(name);
+        fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot create {}", folder.display()))?;
+        Ok(folder)
+    }
+
     /// Makes the part `name` unless it exists and was made from `recipe`. `make` gets an empty folder
     /// for the part and one for scratch, and has checked the result when it returns.
     pub(crate) fn ensure(
@@ -99,8 +107,16 @@ impl Builder<'_> {
     }
 }
 
+impl Drop for Builder<'_> {
+    fn drop(&mut self) {
+        // Mostly there is none; one that stays is cleared by the next builder.
+        let _ = fs::remove_dir_all(self.cache.folder.join(SHARED_SCRATCH));
+    }
+}
+
 const STAMP: &str = "stamp";
 const UNFINISHED_PREFIX: &str = ".unfinished-";
+const SHARED_SCRATCH: &str = ".unfinished-shared";
 
 #[cfg(test)]
 mod tests {
@@ -151,6 +167,19 @@ mod tests {
             "old"
         );
         assert!(!folder.path().join(".unfinished-tool").exists());
+    }
+
+    #[test]
+    fn shared_scratch_lives_as_long_as_the_builder() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().to_owned());
+        let builder = cache.builder().unwrap();
+        let scratch = builder.shared_scratch("go").unwrap();
+        fs::write(scratch.join("object"), "").unwrap();
+        assert_eq!(builder.shared_scratch("go").unwrap(), scratch);
+        assert!(scratch.join("object").exists());
+        drop(builder);
+        assert!(!scratch.exists());
     }
 
     #[test]

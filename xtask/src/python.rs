@@ -33,6 +33,16 @@ pub(crate) const SCHEMATHESIS: Program = Program {
     probe: (&["run", "--help"], "--request-cert"),
 };
 
+/// The Kubernetes client; its script is Python with the library in place.
+pub(crate) const KUBERNETES: Program = Program {
+    name: "kubernetes-python",
+    call: "exec \"$python\" \"$@\"",
+    probe: (
+        &["-c", "import kubernetes; print(kubernetes.__name__)"],
+        "kubernetes",
+    ),
+};
+
 impl Program {
     /// Installs it, unless it was done. The part has `bin/<name>`.
     pub(crate) fn ensure(&self, builder: &Builder<'_>) -> Result<PathBuf> {

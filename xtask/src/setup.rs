@@ -1,5 +1,5 @@
-//! What the tests need and `cargo` does not bring: Puppet agents and servers, `openssl`, `kubectl`, pkilint, schemathesis,
-//! cargo-deny.
+//! What the tests need and `cargo` does not bring: Puppet agents and servers, servers and clients of Kubernetes, `openssl`,
+//! pkilint, schemathesis, cargo-deny.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,13 +8,14 @@ use std::thread;
 use anyhow::{Result, anyhow};
 
 use crate::cache::{Builder, Cache};
-use crate::{debian, deny, invocation, kubectl, python, trixie};
+use crate::kubernetes::Kubernetes;
+use crate::{debian, deny, invocation, python, trixie};
 
 /// Where the programs are; an error where one could not be had.
 pub(crate) struct Counterparts {
     pub(crate) debian: Result<PathBuf>,
     pub(crate) trixie: Result<PathBuf>,
-    pub(crate) kubectl: Result<PathBuf>,
+    pub(crate) kubernetes: Result<Kubernetes>,
     pub(crate) pkilint: Result<PathBuf>,
     pub(crate) schemathesis: Result<PathBuf>,
     pub(crate) deny: Result<PathBuf>,
@@ -27,7 +28,11 @@ pub(crate) fn run() -> Result<ExitCode> {
     println!("puppet: {}", place(&counterparts.puppet()));
     println!("Debian 13: {}", place(&counterparts.trixie.as_deref().ok()));
     println!("openssl: {}", place(&counterparts.openssl()));
-    println!("kubectl: {}", place(&counterparts.kubectl()));
+    if let Ok(kubernetes) = &counterparts.kubernetes {
+        for (name, part) in kubernetes.places() {
+            println!("{name}: {}", place(&part));
+        }
+    }
     println!("pkilint: {}", place(&counterparts.pkilint()));
     println!("schemathesis: {}", place(&counterparts.schemathesis()));
     println!("cargo-deny: {}", place(&counterparts.deny.as_deref().ok()));
@@ -46,24 +51,22 @@ impl Counterparts {
     /// Builds the slow parts at low priority while `meanwhile` (a compilation, say) runs.
     pub(crate) fn gather<T>(builder: &Builder<'_>, meanwhile: impl FnOnce() -> T) -> (Self, T) {
         thread::scope(|scope| {
-            let slow = scope.spawn(|| (kubectl::ensure(builder), deny::ensure(builder)));
+            let slow = scope.spawn(|| (Ok(Kubernetes::gather(builder)), deny::ensure(builder)));
             let debian = debian::ensure(builder);
             let pkilint = python::PKILINT.ensure(builder);
             let schemathesis = python::SCHEMATHESIS.ensure(builder);
             let trixie = trixie::ensure(builder);
             let other = meanwhile();
-            let (kubectl, deny) = slow.join().unwrap_or_else(|_| {
+            let (kubernetes, deny) = slow.join().unwrap_or_else(|_| {
                 let fault = || {
-                    Err(anyhow!(
-                        "the thread that builds kubectl and cargo-deny panicked"
-                    ))
+                    anyhow!("the thread that builds programs of Kubernetes and cargo-deny panicked")
                 };
-                (fault(), fault())
+                (Err(fault()), Err(fault()))
             });
             let counterparts = Self {
                 debian,
                 trixie,
-                kubectl,
+                kubernetes,
                 pkilint,
                 schemathesis,
                 deny,
@@ -97,10 +100,6 @@ impl Counterparts {
             .or_else(|| Some(self.debian.as_ref().ok()?.join("bin/systemd-analyze")))
     }
 
-    pub(crate) fn kubectl(&self) -> Option<PathBuf> {
-        Some(self.kubectl.as_ref().ok()?.join("kubectl"))
-    }
-
     pub(crate) fn pkilint(&self) -> Option<PathBuf> {
         Some(self.pkilint.as_ref().ok()?.join("bin/pkilint"))
     }
@@ -110,17 +109,22 @@ impl Counterparts {
     }
 
     pub(crate) fn faults(&self) -> Vec<&anyhow::Error> {
-        [
+        let single = [
             &self.debian,
             &self.trixie,
-            &self.kubectl,
             &self.pkilint,
             &self.schemathesis,
             &self.deny,
-        ]
-        .into_iter()
-        .filter_map(|part| part.as_ref().err())
-        .collect()
+        ];
+        let mut faults: Vec<_> = single
+            .into_iter()
+            .filter_map(|part| part.as_ref().err())
+            .collect();
+        match &self.kubernetes {
+            Ok(kubernetes) => faults.extend(kubernetes.faults()),
+            Err(fault) => faults.push(fault),
+        }
+        faults
     }
 }
 

@@ -89,7 +89,6 @@ fn run_tests(options: &Options, counterparts: &Counterparts) -> Result<Tally> {
             counterparts.newer("puppetserver"),
         ),
         ("COUNTERSIGN_TEST_OPENSSL", counterparts.openssl()),
-        ("COUNTERSIGN_TEST_KUBECTL", counterparts.kubectl()),
         (
             "COUNTERSIGN_TEST_SYSTEMD_ANALYZE",
             counterparts.systemd_analyze(),

@@ -7,6 +7,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
 use crate::audit::{AuditEntry, AuditPage, AuditQuery};
+use crate::bootstrap::{BootstrapId, BootstrapRecord, BootstrapToken};
 use crate::issuer::IssuerId;
 use crate::model::{
     AncestorCrl, CrlRecord, CrlScope, Door, Intent, LedgerEntry, MachineRecord, Owner,
@@ -211,6 +212,21 @@ pub trait Store: Send + Sync {
     /// The revision after which every state is on record.
     fn states_horizon(&self) -> Answer<'_, Revision>;
 
+    /// A bootstrap token. One that is not there takes as long as one that is.
+    fn bootstrap_token(&self, id: &BootstrapId) -> Answer<'_, Option<BootstrapToken>>;
+
+    /// Bootstrap tokens, newest first, behind `after`, at most `limit`.
+    fn bootstrap_tokens(
+        &self,
+        after: Option<BootstrapId>,
+        limit: usize,
+    ) -> Answer<'_, Vec<BootstrapToken>>;
+
+    /// Bootstrap tokens that ended or were taken back before `before`, and those from before a restore that were minted
+    /// before it; at most `limit`.
+    fn bootstrap_tokens_over(&self, before: UnixTime, limit: usize)
+    -> Answer<'_, Vec<BootstrapId>>;
+
     /// Whether this process is the only one that can write, so that every other owner is dead.
     fn is_exclusive(&self) -> bool;
 }
@@ -337,6 +353,13 @@ pub enum Precondition {
     RequestExists {
         /// Which.
         id: RequestId,
+    },
+    /// The request exists and is in this state.
+    RequestIn {
+        /// Which.
+        id: RequestId,
+        /// Where it stands.
+        state: RequestState,
     },
     /// No request occupies the name at the door.
     KeyFree {
@@ -483,6 +506,16 @@ pub enum Precondition {
         key: ObjectKey,
         /// As it was read; `None`: there is none.
         version: Option<Revision>,
+    },
+    /// No bootstrap token has the id.
+    BootstrapTokenFree {
+        /// The id.
+        id: BootstrapId,
+    },
+    /// The bootstrap token is on record and was not taken back.
+    BootstrapTokenStands {
+        /// Which.
+        id: BootstrapId,
     },
     /// The use is on record, and its certificate is not.
     TokenReserved {
@@ -663,6 +696,20 @@ pub enum Write {
     TrimStates {
         /// When.
         before: Revision,
+    },
+    /// A new bootstrap token; its epoch is set by the store. Its id must be free.
+    PutBootstrapToken(BootstrapRecord),
+    /// Takes a bootstrap token back. One that was taken back stays so, as it was first.
+    RevokeBootstrapToken {
+        /// Which.
+        id: BootstrapId,
+        /// When.
+        at: UnixTime,
+    },
+    /// Forgets a bootstrap token.
+    ForgetBootstrapToken {
+        /// Which.
+        id: BootstrapId,
     },
     /// Forgets a token and its uses.
     ForgetToken {

@@ -4,6 +4,7 @@
 
 mod archive;
 mod audit_keys;
+mod built_in;
 mod cadir;
 mod cli;
 mod client;
@@ -13,6 +14,7 @@ mod data_folder;
 mod enroll;
 mod explanation;
 mod first_start;
+mod issuer_files;
 mod issuer_keys;
 mod kubeconfig;
 mod logging;

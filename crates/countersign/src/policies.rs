@@ -1,5 +1,5 @@
-//! The policy in force: the files and folders that the configuration names, and the settings that stand for a rule each,
-//! `tokens.enabled` and Puppet's `autosign`. With it comes how enrolment tokens are handled, because rules ask for them.
+//! The policy in force: the files and folders that the configuration names, the policies that are built in, and the settings
+//! that stand for a rule each, `tokens.enabled` and Puppet's `autosign`. With it comes how enrolment tokens are handled, because rules ask for them.
 //!
 //! Files are read and checked whole. A start with a bad file fails; a change to one leaves what is in force as it is, and
 //! says so.
@@ -17,7 +17,7 @@ use countersign_webhook::Webhooks;
 
 use crate::policy_files::{self, BadLines};
 use crate::settings::Settings;
-use crate::{signers, tokens};
+use crate::{built_in, signers, tokens};
 
 /// A policy that was read and found good, but is not in force yet.
 pub(crate) struct Loaded {
@@ -43,8 +43,10 @@ pub(crate) struct BadPolicies {
 impl Loaded {
     /// Reads what the settings name.
     pub(crate) fn read(settings: &Settings) -> Result<Self> {
-        let (files, mut faults) = policy_files::texts(&settings.policy_paths());
+        let (mut files, mut faults) = policy_files::texts(&settings.policy_paths());
         faults.extend(files.iter().filter_map(distrusted));
+        let paths = files.iter().map(|file| file.path.clone()).collect();
+        files.extend(built_in::policies(&settings.config));
         let set = match checked(&files) {
             Ok(set) => set,
             Err(more) => {
@@ -92,7 +94,7 @@ impl Loaded {
             deciders: Arc::new(deciders),
             policy,
             text,
-            files: files.into_iter().map(|file| file.path).collect(),
+            files: paths,
         })
     }
 }
@@ -149,7 +151,8 @@ pub(crate) fn stamp(paths: &[PathBuf]) -> Vec<(PathBuf, [i64; 6])> {
     stamps
 }
 
-fn marks(facts: &Metadata) -> [i64; 6] {
+/// By which a file that was changed is told from one that was not.
+pub(crate) fn marks(facts: &Metadata) -> [i64; 6] {
     let [inode, length] = [facts.ino(), facts.len()].map(|n| i64::from_ne_bytes(n.to_ne_bytes()));
     [
         inode,

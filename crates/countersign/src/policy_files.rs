@@ -15,7 +15,16 @@ use rustix::fs::{Access, access};
 
 /// Reads every policy in files and folders; all that is wrong comes together.
 pub(crate) fn read(places: &[PathBuf]) -> Result<PolicySet, Vec<PolicyFault>> {
-    let (files, mut faults) = texts(places);
+    read_beside(places, Vec::new())
+}
+
+/// The same, with others that are built in.
+pub(crate) fn read_beside(
+    places: &[PathBuf],
+    built_in: Vec<PolicyFile>,
+) -> Result<PolicySet, Vec<PolicyFault>> {
+    let (mut files, mut faults) = texts(places);
+    files.extend(built_in);
     match PolicySet::read(&files) {
         Ok(set) if faults.is_empty() => Ok(set),
         Ok(_) => Err(faults),

@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use countersign_authority::private_file::{self, FileFault};
 use countersign_authority::{MacKey, MacKeys, TokenSettings, trusted_file};
 use countersign_policy::{Policy, Rule, RuleKind, SignerName};
+use tracing::warn;
 
 use crate::config::{KeyFile, TokensSection};
 use crate::data_folder::DataFolder;
@@ -62,8 +63,12 @@ pub(crate) fn settings(
 ) -> Result<TokenSettings> {
     let keys = match enabled {
         true => keys(section, folder)?,
-        // Nothing is verified, so a file that is missing does no harm.
-        false => MacKeys::default(),
+        // Bootstrap tokens alone are verified. Without their key those that were minted under it count for nothing, which is
+        // no reason not to serve.
+        false => keys(section, folder).unwrap_or_else(|error| {
+            warn!("{error:#}; bootstrap tokens that were minted with this key are refused");
+            MacKeys::default()
+        }),
     };
     Ok(TokenSettings {
         enabled,

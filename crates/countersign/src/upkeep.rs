@@ -15,6 +15,7 @@ use tracing::{info, warn};
 
 use crate::config::Collection;
 use crate::data_folder::{DataFolder, Secrecy, write};
+use crate::issuer_files::{self, Follower};
 use crate::policies;
 use crate::reload::Live;
 
@@ -124,15 +125,16 @@ async fn follow_access(authority: Authority, stop: CancellationToken) {
     }
 }
 
-/// Forgets old requests and enrolment tokens: at once, then after each interval, and whenever the rules change.
+/// Forgets old requests and tokens: at once, then after each interval, and whenever the rules change.
 pub(crate) async fn collect(
     authority: Authority,
     mut rules: watch::Receiver<Collection>,
     stop: CancellationToken,
 ) {
-    let (mut health, mut tokens) = (
+    let (mut health, mut tokens, mut bootstrap) = (
         Health::new("forget old requests"),
         Health::new("forget old enrolment tokens"),
+        Health::new("forget old bootstrap tokens"),
     );
     loop {
         let Collection {
@@ -145,6 +147,10 @@ pub(crate) async fn collect(
         };
         tokio::select! {
             purged = authority.purge_tokens() => tokens.told(purged),
+            () = stop.cancelled() => return,
+        };
+        tokio::select! {
+            purged = authority.purge_bootstrap_tokens() => bootstrap.told(purged),
             () = stop.cancelled() => return,
         };
         tokio::select! {
@@ -204,6 +210,41 @@ pub(crate) async fn follow_policies(live: Arc<Live>, stop: CancellationToken) {
         }
         tokio::select! {
             () = tokio::time::sleep(LOOK_AT_POLICIES) => {}
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+/// Takes other CA certificates and keys whenever their files have changed.
+pub(crate) async fn follow_issuers(live: Arc<Live>, stop: CancellationToken) {
+    let folder = live.folder().await;
+    let ids = live.authority.issuers().map(|issuer| issuer.id().clone());
+    let followed = ids.filter(issuer_files::are_followed);
+    let mut followers: Vec<(Follower, Health)> = followed
+        .map(|id| {
+            (
+                Follower::new(&folder, id),
+                Health::new("take an issuer's new files"),
+            )
+        })
+        .collect();
+    let mut telling = Health::new("tell clients of an issuer's new certificate");
+    let mut is_news = false;
+    loop {
+        for (follower, health) in &mut followers {
+            let taken = follower.look(&live.authority, &live.keys, &folder).await;
+            is_news |= matches!(taken, Ok(true));
+            health.told(taken);
+        }
+        if is_news {
+            // Writes the administrator's kubeconfig, and looks at the server's own certificates.
+            is_news = matches!(telling.told(live.renew_certificates().await), Told::Failed);
+            if !is_news {
+                info!("the new CA certificate is in use, and in the administrator's kubeconfig");
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LOOK_AT_ISSUERS) => {}
             () = stop.cancelled() => return,
         }
     }
@@ -290,6 +331,8 @@ impl Health {
 
 /// A person who saves a file and tries it out does not wait longer.
 const LOOK_AT_POLICIES: Duration = Duration::from_secs(2);
+/// As the policies'; a look at a few files.
+const LOOK_AT_ISSUERS: Duration = Duration::from_secs(2);
 /// Often enough for a kubelet that waits; a decider that is down is asked again about every waiting request.
 const RECONSIDER: Duration = Duration::from_secs(15);
 /// Long enough for a file of bindings, short enough for somebody who watches.

@@ -164,6 +164,7 @@ fn token_key(carried: &CarriedToken) -> Option<Option<&str>> {
     match carried {
         CarriedToken::None => None,
         CarriedToken::Id(id) => Some(Some(id.as_str())),
+        CarriedToken::Bootstrap(id) => Some(Some(id.as_str())),
         CarriedToken::Other => Some(None),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use countersign_authority::masked_tokens;
+use countersign_authority::{masked_bootstrap_tokens, masked_tokens};
 use countersign_pki::terminal_safe;
 
 /// A path, or a name from one, without the secrets of tokens and without control characters.
@@ -20,8 +20,8 @@ pub(crate) fn shown(sent: &str) -> String {
     if decoded(&plain).is_some() {
         return ENCODED_TOO_OFTEN.to_owned();
     }
-    let masked = masked_tokens(&plain);
-    let shown = if masked == plain { sent } else { &*masked };
+    let masked = masked_bootstrap_tokens(&masked_tokens(&plain));
+    let shown = if masked == plain { sent } else { &masked };
     terminal_safe(shown).into_owned()
 }
 
@@ -98,5 +98,9 @@ mod tests {
             spelled = spelled.replace('%', "%25").replacen('t', "%74", 1);
         }
         assert!(shown(&format!("/x/ott1%2e{ID}.{SECRET}")).contains(ID));
+        for sent in ["abcdef.0123456789abcdef", "abcdef%2e0123456789abcde%66"] {
+            let path = shown(&format!("/enrol/v1/bootstrap-tokens/{sent}"));
+            assert_eq!(path, "/enrol/v1/bootstrap-tokens/abcdef.…");
+        }
     }
 }

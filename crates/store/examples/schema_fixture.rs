@@ -24,8 +24,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(std::io::stdout().write_all(text.as_bytes())?)
 }
 
-/// One of everything: a certificate that was revoked, its list, an intent that is open, what decisions rest on, a seal, and a
-/// token that was used.
+/// One of everything: a certificate that was revoked, its list, an intent that is open, what decisions rest on, a seal, a
+/// token that was used, an object, and a bootstrap token.
 async fn fill(store: &SqliteStore) -> Result<(), Box<dyn Error>> {
     let sample = Sample::default();
     let enrolment = sample.enrolment("agent.example.com");
@@ -63,6 +63,8 @@ async fn fill(store: &SqliteStore) -> Result<(), Box<dyn Error>> {
         Write::PutPolicy(policy),
         Write::RememberAllow(allow),
         Write::Seal(seal()),
+        Write::PutObject(sample.object(Sample::object_key("reader"))),
+        Write::PutBootstrapToken(sample.bootstrap_token()),
         Write::UseToken(sample.token_use(&token, "agent.example.com", &fingerprint_sha256(b"key"))),
     ];
     store

@@ -12,6 +12,7 @@ use countersign_pki::{Serial, UnixTime};
 use countersign_policy::RecordedEvidence;
 use rusqlite::{Connection, OptionalExtension, ToSql, ffi, params};
 
+use crate::bootstrap;
 use crate::fault::{Fault, RefusedWrite};
 use crate::inventory;
 use crate::objects;
@@ -81,6 +82,9 @@ pub(crate) fn write(
             Write::Seal(seal) => commit.seal(seal)?,
             Write::PutObject(record) => commit.put_object(record)?,
             Write::DeleteObject { key } => commit.delete_object(key)?,
+            Write::PutBootstrapToken(record) => bootstrap::put(connection, record)?,
+            Write::RevokeBootstrapToken { id, at } => bootstrap::revoke(connection, id, *at)?,
+            Write::ForgetBootstrapToken { id } => bootstrap::forget(connection, id)?,
             Write::TrimStates { before } => states::trim(connection, *before, commit.revision)?,
             Write::PutToken(_)
             | Write::UseToken(_)
@@ -111,6 +115,9 @@ fn holds(connection: &Connection, precondition: &Precondition) -> Result<bool, F
             Ok(stored.is_some() && stored == i64::try_from(version.0).ok())
         }
         Precondition::RequestExists { id } => Ok(exists_request(connection, id)?),
+        Precondition::RequestIn { id, state } => Ok(connection
+            .prepare_cached("SELECT 1 FROM requests WHERE id = ?1 AND state = ?2")?
+            .exists(params![id.as_bytes(), state.word()])?),
         Precondition::KeyFree { door, key } => Ok(!connection
             .prepare_cached("SELECT 1 FROM requests WHERE door = ?1 AND key = ?2 AND live = 1")?
             .exists(params![door.as_str(), key])?),
@@ -212,6 +219,8 @@ fn holds(connection: &Connection, precondition: &Precondition) -> Result<bool, F
             inventory::window_is_closed(connection, certname, *before)
         }
         Precondition::ObjectAt { key, version } => objects::is_at(connection, key, *version),
+        Precondition::BootstrapTokenFree { id } => Ok(!bootstrap::is_stored(connection, id)?),
+        Precondition::BootstrapTokenStands { id } => bootstrap::stands(connection, id),
         Precondition::LastSeal { number } => {
             let stored: i64 = connection
                 .prepare_cached("SELECT coalesce(max(number), 0) FROM audit_seals")?

@@ -13,6 +13,7 @@ mod sqlite;
 mod folder;
 mod migration;
 
+mod bootstrap;
 mod change;
 mod inventory;
 mod objects;

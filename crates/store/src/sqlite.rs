@@ -11,10 +11,11 @@ use countersign_authority::store::{
     RejectionFilter, RequestFilter, Store, StoreFault, Tally, Write,
 };
 use countersign_authority::{
-    AncestorCrl, AuditEntry, AuditPage, AuditQuery, CommitOutcome, CrlRecord, CrlScope, Door,
-    FoundToken, Intent, IssuerId, LedgerEntry, ListedToken, MachineRecord, ObjectKey, ObjectRecord,
-    PolicyVersion, RequestId, RequestRecord, Revision, Revocation, Seal, SealHead, StateChange,
-    Telemetry, TokenFilter, TokenId, TokenRecord, TokenUseRecord, Unobserved, inventory_name,
+    AncestorCrl, AuditEntry, AuditPage, AuditQuery, BootstrapId, BootstrapToken, CommitOutcome,
+    CrlRecord, CrlScope, Door, FoundToken, Intent, IssuerId, LedgerEntry, ListedToken,
+    MachineRecord, ObjectKey, ObjectRecord, PolicyVersion, RequestId, RequestRecord, Revision,
+    Revocation, Seal, SealHead, StateChange, Telemetry, TokenFilter, TokenId, TokenRecord,
+    TokenUseRecord, Unobserved, inventory_name,
 };
 use countersign_pki::{Fingerprint, Serial, UnixTime};
 use countersign_policy::BuildWindow;
@@ -23,6 +24,7 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+use crate::bootstrap;
 use crate::fault::{Fault, SharedFault};
 use crate::folder::{OpenFault, StoreFiles};
 use crate::inventory;
@@ -458,6 +460,27 @@ impl Store for SqliteStore {
 
     fn states_horizon(&self) -> Answer<'_, Revision> {
         self.read(states::horizon)
+    }
+
+    fn bootstrap_token(&self, id: &BootstrapId) -> Answer<'_, Option<BootstrapToken>> {
+        let id = id.clone();
+        self.read(move |connection| bootstrap::token(connection, &id))
+    }
+
+    fn bootstrap_tokens(
+        &self,
+        after: Option<BootstrapId>,
+        limit: usize,
+    ) -> Answer<'_, Vec<BootstrapToken>> {
+        self.read(move |connection| bootstrap::tokens(connection, after.as_ref(), limit))
+    }
+
+    fn bootstrap_tokens_over(
+        &self,
+        before: UnixTime,
+        limit: usize,
+    ) -> Answer<'_, Vec<BootstrapId>> {
+        self.read(move |connection| bootstrap::over(connection, before, limit))
     }
 
     fn is_exclusive(&self) -> bool {

@@ -2,15 +2,17 @@
 
 use countersign_pki::{
     AltName, Certificate, CertificateTemplate, EncodeFault, Extension, KeyUsage, Oid, Serial,
-    SubjectBuilder, UnixTime, ext, oid, pem, seal,
+    StringKind, SubjectBuilder, UnixTime, ext, oid, pem, seal,
 };
 
 use crate::der;
 use crate::keys::Key;
 
 /// A certificate authority whose key everybody knows.
+#[derive(Debug)]
 pub struct Ca {
-    key: &'static Key,
+    /// Its key.
+    pub key: &'static Key,
     /// Its certificate.
     pub certificate: Certificate,
 }
@@ -111,6 +113,33 @@ impl Ca {
         certificate.expect("a certificate of fixed keys")
     }
 
+    /// A client certificate of a user of Kubernetes, whose groups are its organizations.
+    ///
+    /// # Panics
+    /// If it cannot be encoded.
+    #[must_use]
+    pub fn kubernetes_user(
+        &self,
+        user: &str,
+        groups: &[&str],
+        key: &Key,
+        serial: u64,
+        now: UnixTime,
+    ) -> Certificate {
+        let name = groups.iter().fold(SubjectBuilder::new(), |name, group| {
+            name.push(oid::ORGANIZATION, group, StringKind::Utf8)
+        });
+        let name = name.push(oid::COMMON_NAME, user, StringKind::Utf8).build();
+        let by = (self.key, self.certificate.subject().der());
+        let usage = [
+            ext::basic_constraints_leaf(),
+            ext::key_usage(KeyUsage::DIGITAL_SIGNATURE),
+            ext::extended_key_usage(&[oid::EKU_CLIENT_AUTH]),
+        ];
+        let certificate = issue_to(by, (&name, key), serial, now, &usage);
+        certificate.expect("a certificate of fixed keys")
+    }
+
     /// A CRL, PEM.
     #[must_use]
     pub fn crl(&self, facts: &CrlFacts<'_>) -> String {
@@ -183,6 +212,19 @@ fn issue(
     now: UnixTime,
     usage: &[Extension],
 ) -> Result<Certificate, EncodeFault> {
+    let (name, subject) = subject;
+    let name = SubjectBuilder::utf8_common_name(name);
+    issue_to(by, (&name, subject), serial, now, usage)
+}
+
+/// The same for a subject in DER.
+fn issue_to(
+    by: (&Key, &[u8]),
+    subject: (&[u8], &Key),
+    serial: u64,
+    now: UnixTime,
+    usage: &[Extension],
+) -> Result<Certificate, EncodeFault> {
     let ((key, issuer), (name, subject)) = (by, subject);
     let mut extensions = usage.to_vec();
     extensions.push(ext::subject_key_id(subject.spki_der())?);
@@ -196,7 +238,7 @@ fn issue(
         issuer_name_der: issuer,
         not_before: now.minus_seconds(DAY),
         not_after: now.plus_seconds(20 * 365 * DAY),
-        subject_der: &SubjectBuilder::utf8_common_name(name),
+        subject_der: name,
         spki_der: subject.spki_der(),
         extensions: &extensions,
     };

@@ -1,7 +1,7 @@
 //! Finds the real programs that the authority is tested against.
 //!
-//! `cargo xtask test` names them in the environment; a bare `cargo test` finds them where
-//! `cargo xtask setup` left them. A program that is not there fails its test, it is never skipped.
+//! `cargo xtask setup` leaves them in the cache folder; the environment may name others, one by one. A program that is
+//! not there fails its test, it is never skipped.
 
 use std::env;
 use std::ffi::OsString;
@@ -21,8 +21,22 @@ pub enum Counterpart {
     PuppetserverCa27,
     /// Debian's Puppet Server 8.7, in the same root.
     Puppetserver,
-    /// kubectl 1.36.
-    Kubectl,
+    /// kubectl of a release.
+    Kubectl(KubernetesRelease),
+    /// Debian's kubectl 1.20.
+    DebianKubectl,
+    /// A shared informer on certificate signing requests, with client-go of a release.
+    Informer(KubernetesRelease),
+    /// The part of a kubelet of the newest release that gets certificates.
+    Kubelet,
+    /// The API server of the newest release, or that of `KUBEBUILDER_ASSETS`.
+    KubeApiserver,
+    /// The same for the controllers.
+    KubeControllerManager,
+    /// etcd 3.6, or that of `KUBEBUILDER_ASSETS`.
+    Etcd,
+    /// Python with its `kubernetes` package.
+    PythonKubernetes,
     /// The OpenSSL 3 command line.
     Openssl,
     /// pkilint; its first argument is the linter.
@@ -62,12 +76,56 @@ impl Release {
     }
 }
 
+/// A release of Kubernetes whose clients are there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are the numbers")]
+pub enum KubernetesRelease {
+    V1_28,
+    V1_29,
+    V1_31,
+    V1_32,
+    V1_33,
+    V1_36,
+}
+
+impl KubernetesRelease {
+    /// All of them, the oldest first.
+    pub const ALL: [Self; 6] = [
+        Self::V1_28,
+        Self::V1_29,
+        Self::V1_31,
+        Self::V1_32,
+        Self::V1_33,
+        Self::V1_36,
+    ];
+
+    /// The one whose servers are there too.
+    pub const NEWEST: Self = Self::V1_36;
+
+    /// As in `1.28`.
+    #[must_use]
+    pub fn minor(self) -> &'static str {
+        match self {
+            Self::V1_28 => "1.28",
+            Self::V1_29 => "1.29",
+            Self::V1_31 => "1.31",
+            Self::V1_32 => "1.32",
+            Self::V1_33 => "1.33",
+            Self::V1_36 => "1.36",
+        }
+    }
+
+    fn is_newest(self) -> bool {
+        self == Self::NEWEST
+    }
+}
+
 /// The program was not prepared.
 #[derive(thiserror::Error)]
 #[error("{name} not found: run cargo xtask setup (or set {variable})")]
 pub struct MissingCounterpart {
-    name: &'static str,
-    variable: &'static str,
+    name: String,
+    variable: String,
 }
 
 /// A test that unwraps shows the sentence, not the fields.
@@ -87,34 +145,43 @@ impl Counterpart {
         self,
         variable: &dyn Fn(&str) -> Option<OsString>,
     ) -> Result<PathBuf, MissingCounterpart> {
-        let named = variable(self.variable()).map(PathBuf::from);
+        let named = variable(&self.variable()).map(PathBuf::from);
         let found = match named {
             Some(path) => Some(path),
-            None => self.on_path(variable).or_else(|| self.in_cache(variable)),
+            None => self.provided(variable).or_else(|| self.in_cache(variable)),
         };
         found
             .filter(|path| path.is_file())
-            .ok_or(MissingCounterpart {
+            .ok_or_else(|| MissingCounterpart {
                 name: self.name(),
                 variable: self.variable(),
             })
     }
 
-    /// Any OpenSSL 3 and any systemd will do; the others are tested in one version, so only the prepared ones count.
-    fn on_path(self, variable: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-        match self {
-            Self::Openssl | Self::SystemdAnalyze => env::split_paths(&variable("PATH")?)
-                .map(|folder| folder.join(self.name()))
-                .find(|path| path.is_file()),
+    /// Any OpenSSL 3, any systemd and any API server that the user chose will do; the others are tested in known
+    /// versions, so only the prepared ones count.
+    fn provided(self, variable: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+        let folders = match self {
+            Self::Openssl | Self::SystemdAnalyze => variable("PATH")?,
+            Self::KubeApiserver | Self::KubeControllerManager | Self::Etcd => {
+                variable("KUBEBUILDER_ASSETS")?
+            }
             Self::Puppet
             | Self::PuppetserverCa
             | Self::Puppet8
             | Self::PuppetserverCa27
             | Self::Puppetserver
-            | Self::Kubectl
+            | Self::Kubectl(_)
+            | Self::DebianKubectl
+            | Self::Informer(_)
+            | Self::Kubelet
+            | Self::PythonKubernetes
             | Self::Pkilint
-            | Self::Schemathesis => None,
-        }
+            | Self::Schemathesis => return None,
+        };
+        env::split_paths(&folders)
+            .map(|folder| folder.join(self.name()))
+            .find(|path| path.is_file())
     }
 
     /// The layout is that of `cargo xtask setup`.
@@ -123,48 +190,61 @@ impl Counterpart {
             .map(PathBuf::from)
             .filter(|path| path.is_absolute())
             .or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")))?;
-        Some(base.join("countersign").join(match self {
+        let place = match self {
             Self::Puppet => "debian/bin/puppet",
             Self::PuppetserverCa => "debian/bin/puppetserver-ca",
             Self::Puppet8 => "trixie/bin/puppet",
             Self::PuppetserverCa27 => "trixie/bin/puppetserver-ca",
             Self::Puppetserver => "trixie/bin/puppetserver",
             Self::Openssl => "debian/bin/openssl",
-            Self::Kubectl => "kubectl/kubectl",
+            Self::Kubectl(release) => &format!("kubernetes-{}/kubectl", release.minor()),
+            Self::DebianKubectl => "debian-kubectl/usr/bin/kubectl",
+            Self::Informer(release) => &format!("kubernetes-{}/informer", release.minor()),
+            Self::Kubelet => "kubelet/kubelet",
+            Self::KubeApiserver => "kubernetes-servers/kube-apiserver",
+            Self::KubeControllerManager => "kubernetes-servers/kube-controller-manager",
+            Self::Etcd => "etcd/etcd",
+            Self::PythonKubernetes => "kubernetes-python/bin/kubernetes-python",
             Self::Pkilint => "pkilint/bin/pkilint",
             Self::Schemathesis => "schemathesis/bin/schemathesis",
             Self::SystemdAnalyze => "debian/bin/systemd-analyze",
-        }))
+        };
+        Some(base.join("countersign").join(place))
     }
 
-    fn name(self) -> &'static str {
-        match self {
+    fn name(self) -> String {
+        let name = match self {
             Self::Puppet => "puppet",
             Self::PuppetserverCa => "puppetserver-ca",
             Self::Puppet8 => "puppet 8",
             Self::PuppetserverCa27 => "puppetserver-ca 2.7",
             Self::Puppetserver => "puppetserver",
-            Self::Kubectl => "kubectl",
+            Self::Kubectl(release) if release.is_newest() => "kubectl",
+            Self::Kubectl(release) => &format!("kubectl {}", release.minor()),
+            Self::DebianKubectl => "kubectl 1.20",
+            Self::Informer(release) if release.is_newest() => "informer",
+            Self::Informer(release) => &format!("informer {}", release.minor()),
+            Self::Kubelet => "kubelet",
+            Self::KubeApiserver => "kube-apiserver",
+            Self::KubeControllerManager => "kube-controller-manager",
+            Self::Etcd => "etcd",
+            Self::PythonKubernetes => "python kubernetes",
             Self::Openssl => "openssl",
             Self::Pkilint => "pkilint",
             Self::Schemathesis => "schemathesis",
             Self::SystemdAnalyze => "systemd-analyze",
-        }
+        };
+        name.to_owned()
     }
 
-    fn variable(self) -> &'static str {
-        match self {
-            Self::Puppet => "COUNTERSIGN_TEST_PUPPET",
-            Self::PuppetserverCa => "COUNTERSIGN_TEST_PUPPETSERVER_CA",
-            Self::Puppet8 => "COUNTERSIGN_TEST_PUPPET_8",
-            Self::PuppetserverCa27 => "COUNTERSIGN_TEST_PUPPETSERVER_CA_2_7",
-            Self::Puppetserver => "COUNTERSIGN_TEST_PUPPETSERVER",
-            Self::Kubectl => "COUNTERSIGN_TEST_KUBECTL",
-            Self::Openssl => "COUNTERSIGN_TEST_OPENSSL",
-            Self::Pkilint => "COUNTERSIGN_TEST_PKILINT",
-            Self::Schemathesis => "COUNTERSIGN_TEST_SCHEMATHESIS",
-            Self::SystemdAnalyze => "COUNTERSIGN_TEST_SYSTEMD_ANALYZE",
-        }
+    /// The name in capitals, as in `COUNTERSIGN_TEST_PUPPETSERVER_CA_2_7`.
+    fn variable(self) -> String {
+        let word = |letter: char| match letter {
+            '-' | '.' | ' ' => '_',
+            other => other.to_ascii_uppercase(),
+        };
+        let name: String = self.name().chars().map(word).collect();
+        format!("COUNTERSIGN_TEST_{name}")
     }
 }
 
@@ -183,6 +263,8 @@ mod tests {
 
     use super::*;
 
+    const KUBECTL: Counterpart = Counterpart::Kubectl(KubernetesRelease::NEWEST);
+
     fn touch(path: &Path) -> PathBuf {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, "").unwrap();
@@ -192,15 +274,15 @@ mod tests {
     #[test]
     fn the_environment_comes_before_the_cache() {
         let folder = tempfile::tempdir().unwrap();
-        let cached = touch(&folder.path().join("countersign/kubectl/kubectl"));
+        let cached = touch(&folder.path().join("countersign/kubernetes-1.36/kubectl"));
         let named = touch(&folder.path().join("own/kubectl"));
         let cache = |name: &str| (name == "XDG_CACHE_HOME").then(|| folder.path().into());
         let both = |name: &str| match name {
             "COUNTERSIGN_TEST_KUBECTL" => Some(named.clone().into()),
             other => cache(other),
         };
-        assert_eq!(Counterpart::Kubectl.find_in(&cache).unwrap(), cached);
-        assert_eq!(Counterpart::Kubectl.find_in(&both).unwrap(), named);
+        assert_eq!(KUBECTL.find_in(&cache).unwrap(), cached);
+        assert_eq!(KUBECTL.find_in(&both).unwrap(), named);
     }
 
     #[test]
@@ -223,6 +305,44 @@ mod tests {
         let sentence = "puppet not found: run cargo xtask setup (or set COUNTERSIGN_TEST_PUPPET)";
         assert_eq!(fault.to_string(), sentence);
         assert_eq!(format!("{fault:?}"), sentence);
+    }
+
+    #[test]
+    fn the_variables_say_program_and_version() {
+        for (counterpart, variable) in [
+            (KUBECTL, "COUNTERSIGN_TEST_KUBECTL"),
+            (
+                Counterpart::Kubectl(KubernetesRelease::V1_28),
+                "COUNTERSIGN_TEST_KUBECTL_1_28",
+            ),
+            (Counterpart::Puppet8, "COUNTERSIGN_TEST_PUPPET_8"),
+            (
+                Counterpart::PuppetserverCa27,
+                "COUNTERSIGN_TEST_PUPPETSERVER_CA_2_7",
+            ),
+            (
+                Counterpart::SystemdAnalyze,
+                "COUNTERSIGN_TEST_SYSTEMD_ANALYZE",
+            ),
+        ] {
+            assert_eq!(counterpart.variable(), variable);
+        }
+    }
+
+    #[test]
+    fn the_servers_of_the_users_choice_come_before_the_cache() {
+        let folder = tempfile::tempdir().unwrap();
+        let cached = touch(&folder.path().join("countersign/etcd/etcd"));
+        let chosen = touch(&folder.path().join("assets/kube-apiserver"));
+        let assets = chosen.parent().unwrap();
+        let variable = |name: &str| match name {
+            "KUBEBUILDER_ASSETS" => Some(assets.into()),
+            "XDG_CACHE_HOME" => Some(folder.path().into()),
+            _ => None,
+        };
+        let server = Counterpart::KubeApiserver.find_in(&variable).unwrap();
+        assert_eq!(server, chosen);
+        assert_eq!(Counterpart::Etcd.find_in(&variable).unwrap(), cached);
     }
 
     #[test]

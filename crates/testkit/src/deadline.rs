@@ -67,6 +67,20 @@ pub fn run_with_input(
     run(command, Some(input), deadline)
 }
 
+/// Asks again, with a pause between two attempts, until there is an answer or so long has been waited. For what gives no
+/// sign when it changes.
+pub fn ask_again<T>(patience: Duration, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
+    let (_never, nothing) = sync_channel::<()>(0);
+    let attempts = patience.as_millis().div_euclid(PAUSE.as_millis());
+    for _ in 0..attempts {
+        if let Some(answer) = attempt() {
+            return Some(answer);
+        }
+        let _elapsed = nothing.recv_timeout(PAUSE);
+    }
+    attempt()
+}
+
 impl Finished {
     /// Whether the program ended with code 0.
     pub fn success(&self) -> bool {
@@ -172,6 +186,8 @@ fn lost_thread() -> io::Error {
     io::Error::other("the waiting thread ended early")
 }
 
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// A program that talks without end is cut off, not collected.
 const MAX_OUTPUT: u64 = 16 * 1024 * 1024;
 
@@ -218,6 +234,17 @@ mod tests {
         let finished = run_with_deadline(shell("sleep 600 & echo done"), AMPLE).unwrap();
         assert!(finished.success());
         assert_eq!(finished.stdout, "done\n");
+    }
+
+    #[test]
+    fn asks_again_until_there_is_an_answer() {
+        let mut asked = 0;
+        let mut third = || {
+            asked += 1;
+            (asked == 3).then_some(asked)
+        };
+        assert_eq!(ask_again(AMPLE, &mut third), Some(3));
+        assert_eq!(ask_again(Duration::from_millis(250), || None::<()>), None);
     }
 
     #[test]

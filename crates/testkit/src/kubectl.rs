@@ -1,10 +1,11 @@
 //! The real kubectl, with a home and a discovery cache of its own.
 
+use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::counterparts::{Counterpart, MissingCounterpart};
+use crate::counterparts::{Counterpart, KubernetesRelease, MissingCounterpart};
 use crate::deadline::{Finished, RunFault, run_with_deadline, run_with_input};
 
 /// kubectl as one user of one cluster.
@@ -19,12 +20,41 @@ pub struct Kubectl {
 impl Kubectl {
     /// Speaks to the cluster, and as the user, of `kubeconfig`; `home` is usually a temporary folder of the test.
     pub fn new(kubeconfig: &Path, home: &Path) -> Result<Self, MissingCounterpart> {
-        Ok(Self {
-            program: Counterpart::Kubectl.find()?,
+        Self::of(KubernetesRelease::NEWEST, kubeconfig, home)
+    }
+
+    /// The same, of another release.
+    pub fn of(
+        release: KubernetesRelease,
+        kubeconfig: &Path,
+        home: &Path,
+    ) -> Result<Self, MissingCounterpart> {
+        let program = Counterpart::Kubectl(release).find()?;
+        Ok(Self::at(program, kubeconfig, home))
+    }
+
+    /// Debian's, which is older than what Kubernetes supports.
+    pub fn of_debian(kubeconfig: &Path, home: &Path) -> Result<Self, MissingCounterpart> {
+        let program = Counterpart::DebianKubectl.find()?;
+        Ok(Self::at(program, kubeconfig, home))
+    }
+
+    /// The machine's own, if it has one.
+    #[must_use]
+    pub fn installed(kubeconfig: &Path, home: &Path) -> Option<Self> {
+        let program = env::split_paths(&env::var_os("PATH")?)
+            .map(|folder| folder.join("kubectl"))
+            .find(|path| path.is_file())?;
+        Some(Self::at(program, kubeconfig, home))
+    }
+
+    fn at(program: PathBuf, kubeconfig: &Path, home: &Path) -> Self {
+        Self {
+            program,
             kubeconfig: kubeconfig.to_owned(),
             home: home.to_owned(),
             deadline: DEADLINE,
-        })
+        }
     }
 
     /// How long a run may take before it is killed.
@@ -42,7 +72,9 @@ impl Kubectl {
         run_with_input(self.command(arguments), input.into(), self.deadline)
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    /// The command of [`Kubectl::run`], for one that is to run beside the test, such as `get --watch`.
+    #[must_use]
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command
             .arg("--kubeconfig")
@@ -77,10 +109,18 @@ mod tests {
     }
 
     #[test]
-    fn the_real_kubectl_runs_in_the_version_the_tests_expect() {
+    fn the_real_kubectls_run_in_the_versions_the_tests_expect() {
         let home = tempfile::tempdir().unwrap();
-        let finished = kubectl(home.path()).run(&["version", "--client"]).unwrap();
-        assert!(finished.stdout.contains("v1.36.3"), "{finished}");
+        let nowhere = home.path().join("kubeconfig");
+        for release in KubernetesRelease::ALL {
+            let kubectl = Kubectl::of(release, &nowhere, home.path()).unwrap();
+            let finished = kubectl.run(&["version", "--client"]).unwrap();
+            let version = format!(": v{}.", release.minor());
+            assert!(finished.stdout.contains(&version), "{finished}");
+        }
+        let debian = Kubectl::of_debian(&nowhere, home.path()).unwrap();
+        let finished = debian.run(&["version", "--client"]).unwrap();
+        assert!(finished.stdout.contains("v1.20."), "{finished}");
     }
 
     #[test]

@@ -5,8 +5,6 @@ use std::fmt;
 use aws_lc_rs::{constant_time, digest, hmac};
 use zeroize::Zeroizing;
 
-use super::text::TokenText;
-
 /// A key for the records of tokens. It is outside of the store, so that who can read that cannot try secrets.
 #[derive(Clone)]
 pub struct MacKey {
@@ -57,15 +55,15 @@ pub struct MacKeys {
 }
 
 impl MacKeys {
-    /// What is kept of a new token, and under which key.
-    pub(crate) fn mac(&self, token: &TokenText) -> ([u8; 32], String) {
+    /// What is kept of a new token, which is given as its message, and under which key.
+    pub(crate) fn mac(&self, token: &[u8]) -> ([u8; 32], String) {
         let key = self.current.as_ref();
         let id = key.map_or(String::new(), |key| key.id.clone());
         (mac(key, token), id)
     }
 
     /// Whether this is the token on record. Takes as long if there is no such record, or none of its key.
-    pub(crate) fn verify(&self, token: &TokenText, kept: Option<(&[u8; 32], &str)>) -> bool {
+    pub(crate) fn verify(&self, token: &[u8], kept: Option<(&[u8; 32], &str)>) -> bool {
         let all = self.current.iter().chain(&self.old);
         let key = kept.map(|(_, id)| match id {
             "" => Some(None),
@@ -79,10 +77,7 @@ impl MacKeys {
     }
 }
 
-fn mac(key: Option<&MacKey>, token: &TokenText) -> [u8; 32] {
-    let id = token.id().as_str().as_bytes();
-    let message = [b"ott1\0".as_slice(), id, b"\0", token.secret()].concat();
-    let message = Zeroizing::new(message);
+fn mac(key: Option<&MacKey>, message: &[u8]) -> [u8; 32] {
     let mut kept = [0_u8; 32];
     let copied = |from: &[u8], to: &mut [u8; 32]| {
         to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
@@ -90,12 +85,9 @@ fn mac(key: Option<&MacKey>, token: &TokenText) -> [u8; 32] {
     match key {
         Some(key) => {
             let key = hmac::Key::new(hmac::HMAC_SHA256, &key.key);
-            copied(hmac::sign(&key, &message).as_ref(), &mut kept);
+            copied(hmac::sign(&key, message).as_ref(), &mut kept);
         }
-        None => copied(
-            digest::digest(&digest::SHA256, &message).as_ref(),
-            &mut kept,
-        ),
+        None => copied(digest::digest(&digest::SHA256, message).as_ref(), &mut kept),
     }
     kept
 }
@@ -105,14 +97,16 @@ const DUMMY: [u8; 32] = [0; 32];
 
 #[cfg(test)]
 mod tests {
+    use super::super::TokenText;
     use super::*;
 
-    fn token() -> TokenText {
+    fn token() -> Zeroizing<Vec<u8>> {
         let bytes = |from: u8| move |index: usize| from + u8::try_from(index).unwrap();
-        TokenText::new(
+        let token = TokenText::new(
             std::array::from_fn(bytes(0)),
             std::array::from_fn(bytes(0x20)),
-        )
+        );
+        token.message()
     }
 
     fn keys(byte: u8) -> MacKeys {
@@ -136,7 +130,7 @@ mod tests {
     #[test]
     fn only_the_right_secret_under_a_known_key_verifies() {
         let (mac, id) = keys(1).mac(&token());
-        let other = TokenText::new([0; 10], [9; 32]);
+        let other = TokenText::new([0; 10], [9; 32]).message();
         assert!(!keys(1).verify(&other, Some((&mac, &id))));
         assert!(!keys(1).verify(&token(), None));
         assert!(

@@ -82,7 +82,7 @@ impl Core {
         let now = self.clock.now();
         let order = checked(order, settings, &rules.policy, now)?;
         let token = self.new_token()?;
-        let (mac, mac_key_id) = settings.keys.mac(&token);
+        let (mac, mac_key_id) = settings.keys.mac(&token.message());
         let record = TokenRecord {
             id: token.id().clone(),
             mac,

@@ -22,6 +22,7 @@ use countersign_pki::Carrier;
 
 pub use mac::{MacKey, MacKeyTooShort, MacKeys};
 pub use mint::Minted;
+pub(crate) use mint::name_of;
 pub use order::TokenOrder;
 pub use presented::{BEARER_EXTRA, BearerToken, CarriedToken};
 pub(crate) use presented::{LookedUp, Presented};

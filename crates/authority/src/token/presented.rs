@@ -11,6 +11,7 @@ use countersign_policy::{
 use tracing::error;
 
 use super::{FoundToken, TokenId, TokenRecord, TokenStanding, TokenStatus, TokenText};
+use crate::bootstrap::BootstrapId;
 use crate::engine::{Authority, Core, Rules};
 use crate::faults::Broken;
 use crate::judgement::{Case, unavailable};
@@ -24,6 +25,8 @@ pub enum CarriedToken {
     None,
     /// A well-formed token; its secret was not looked at.
     Id(TokenId),
+    /// A bootstrap token, which no request carries but its sender may show; its secret was not looked at.
+    Bootstrap(BootstrapId),
     /// Something else.
     Other,
 }
@@ -138,7 +141,7 @@ impl Authority {
         let listed = self.core.store.listed_token(token.id(), now).await?;
         let kept = listed.as_ref().map(|listed| &listed.record);
         let kept = kept.map(|record| (&record.mac, record.mac_key_id.as_str()));
-        let is_right = rules.tokens.keys.verify(&token, kept);
+        let is_right = rules.tokens.keys.verify(&token.message(), kept);
         let Some(listed) = listed.filter(|_| is_right) else {
             return Ok(None);
         };
@@ -206,7 +209,7 @@ impl Core {
         };
         let kept = found.as_ref().map(|found| &found.record);
         let kept = kept.map(|record| (&record.mac, record.mac_key_id.as_str()));
-        match rules.tokens.keys.verify(&token, kept) {
+        match rules.tokens.keys.verify(&token.message(), kept) {
             true => Presented::Verified(id),
             false => Presented::Other(TokenFacts::Unknown { id: id.to_string() }),
         }
@@ -316,7 +319,7 @@ impl Core {
     }
 
     /// A clock that went back would bring tokens back whose time was over.
-    fn clock_went_back(&self) -> Option<String> {
+    pub(crate) fn clock_went_back(&self) -> Option<String> {
         let now = self.clock.now();
         let latest = self.saw_time(now);
         let UnixTime(back) = UnixTime(latest).minus_seconds(MAX_BACKWARDS);

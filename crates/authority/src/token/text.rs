@@ -77,8 +77,10 @@ impl TokenText {
         &self.text
     }
 
-    pub(crate) fn secret(&self) -> &[u8; SECRET_BYTES] {
-        &self.secret
+    /// What its record verifies.
+    pub(crate) fn message(&self) -> Zeroizing<Vec<u8>> {
+        let id = self.id.as_str().as_bytes();
+        Zeroizing::new([b"ott1\0".as_slice(), id, b"\0", &*self.secret].concat())
     }
 }
 
@@ -200,7 +202,7 @@ mod tests {
         assert_eq!(vector().expose(), VECTOR);
         let read = TokenText::parse(VECTOR).unwrap();
         assert_eq!(read.id().as_str(), "aaaqeayeaudaocaj");
-        assert_eq!(read.secret(), vector().secret());
+        assert_eq!(read.message(), vector().message());
         assert_eq!(VECTOR.len(), LENGTH);
     }
 

@@ -9,10 +9,11 @@ use countersign_authority::store::{
     RejectionFilter, RequestFilter, Store, StoreFault, Tally,
 };
 use countersign_authority::{
-    AncestorCrl, AuditEntry, AuditPage, AuditQuery, CrlRecord, CrlScope, Door, FoundToken, Intent,
-    IssuerId, KeyStore, LedgerEntry, ListedToken, MachineRecord, ObjectKey, ObjectRecord,
-    PolicyVersion, RequestId, RequestRecord, Revision, Revocation, Seal, SealHead, SignFault,
-    Signature, StateChange, TokenFilter, TokenId, TokenRecord, TokenUseRecord,
+    AncestorCrl, AuditEntry, AuditPage, AuditQuery, BootstrapId, BootstrapToken, CrlRecord,
+    CrlScope, Door, FoundToken, Intent, IssuerId, KeyStore, LedgerEntry, ListedToken,
+    MachineRecord, ObjectKey, ObjectRecord, PolicyVersion, RequestId, RequestRecord, Revision,
+    Revocation, Seal, SealHead, SignFault, Signature, StateChange, TokenFilter, TokenId,
+    TokenRecord, TokenUseRecord,
 };
 use countersign_pki::{Fingerprint, Serial, SignatureAlgorithm, UnixTime};
 use countersign_policy::BuildWindow;
@@ -87,14 +88,15 @@ impl<K: KeyStore, W: Wire> KeyStore for TripKeys<K, W> {
     fn sign(
         &self,
         issuer: &IssuerId,
+        public_key: &[u8],
         message: Vec<u8>,
     ) -> BoxFuture<'_, Result<Signature, SignFault>> {
-        let issuer = issuer.clone();
+        let (issuer, public_key) = (issuer.clone(), public_key.to_vec());
         Box::pin(async move {
             if !self.1.before(Step::Sign).await {
                 return Err(SignFault::Failed { issuer });
             }
-            let signature = self.0.sign(&issuer, message).await;
+            let signature = self.0.sign(&issuer, &public_key, message).await;
             match self.1.after(Step::Sign) {
                 true => signature,
                 false => Err(SignFault::Failed { issuer }),
@@ -344,6 +346,26 @@ impl<S: Store, W: Wire> Store for TripStore<S, W> {
 
     fn states_horizon(&self) -> Answer<'_, Revision> {
         self.0.states_horizon()
+    }
+
+    fn bootstrap_token(&self, id: &BootstrapId) -> Answer<'_, Option<BootstrapToken>> {
+        self.0.bootstrap_token(id)
+    }
+
+    fn bootstrap_tokens(
+        &self,
+        after: Option<BootstrapId>,
+        limit: usize,
+    ) -> Answer<'_, Vec<BootstrapToken>> {
+        self.0.bootstrap_tokens(after, limit)
+    }
+
+    fn bootstrap_tokens_over(
+        &self,
+        before: UnixTime,
+        limit: usize,
+    ) -> Answer<'_, Vec<BootstrapId>> {
+        self.0.bootstrap_tokens_over(before, limit)
     }
 
     fn is_exclusive(&self) -> bool {

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
 use countersign_pki::{TimeFault, UnixTime};
+use countersign_policy::SpanFault;
 
 use super::{OutputArg, Reach};
 use crate::config::{Source, Span};
@@ -18,12 +19,12 @@ pub(crate) enum TokenCommand {
     /// cell are separated by semicolons. Flags hold for every row that does not say otherwise; lines that begin with # do not count.
     /// Nothing is minted unless every row is good. If one fails later, those before it are minted, and it is said which.
     #[command(
-        after_help = "Examples:\n  countersign token create web01.example.com --ttl 2h\n  countersign token create web01.example.com --format csr-attributes > csr_attributes.yaml\n  countersign token create '*.dmz.example.com' --glob --max-uses 20 --ttl 4h\n  countersign token create --from hosts.csv --output-dir ./tokens"
+        after_help = "Examples:\n  countersign token create web01.example.com --ttl 2h\n  countersign token create web01.example.com --format csr-attributes > csr_attributes.yaml\n  countersign token create '*.dmz.example.com' --glob --max-uses 20 --ttl 4h\n  countersign token create --from hosts.csv --output-dir ./tokens\n  countersign token create --bootstrap --ttl 12h --group system:bootstrappers:rack7"
     )]
     Create(Box<CreateArgs>),
     /// List tokens, newest first; never their secrets
     #[command(
-        after_help = "Examples:\n  countersign token list --status active\n  countersign token list --unused"
+        after_help = "Examples:\n  countersign token list --status active\n  countersign token list --unused\n  countersign token list --bootstrap"
     )]
     List {
         /// Only those that were minted for this name, or for this pattern
@@ -35,6 +36,9 @@ pub(crate) enum TokenCommand {
         /// Only those that were never used, with their age
         #[arg(long)]
         unused: bool,
+        /// Bootstrap tokens instead
+        #[arg(long, conflicts_with_all = ["certname", "status", "unused"])]
+        bootstrap: bool,
         #[command(flatten)]
         output: OutputArg,
         #[command(flatten)]
@@ -43,7 +47,7 @@ pub(crate) enum TokenCommand {
     /// Show one token and its uses; never its secret
     #[command(after_help = "Example:\n  countersign token show aaaqeayeaudaocaj")]
     Show {
-        /// Its public part: the 16 characters behind `ott1.`
+        /// Its public part: the 16 characters behind `ott1.`, or the six of a bootstrap token
         id: String,
         #[command(flatten)]
         output: OutputArg,
@@ -89,7 +93,7 @@ pub(crate) struct CreateArgs {
     /// The name that the token is for; with --glob all names below a domain, written '*.example.com'
     #[arg(
         value_name = "NAME",
-        required_unless_present = "from",
+        required_unless_present_any = ["from", "bootstrap"],
         conflicts_with = "from"
     )]
     pub(crate) name: Option<String>,
@@ -98,6 +102,8 @@ pub(crate) struct CreateArgs {
     pub(crate) from: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) terms: TermArgs,
+    #[command(flatten)]
+    pub(crate) bootstrap: BootstrapArgs,
     /// What is printed: the token alone, a whole csr_attributes.yaml, or an object (with --from one on each line)
     /// [default: bare; with --from csv; with --output-dir csr-attributes]
     #[arg(long, value_enum)]
@@ -115,6 +121,27 @@ pub(crate) struct CreateArgs {
     pub(crate) reach: Reach,
 }
 
+/// A bootstrap token in place of an enrolment token.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BootstrapArgs {
+    /// Mint a bootstrap token as Kubernetes has them, which many machines may show at the Kubernetes door until it ends; --ttl 0: until
+    /// it is revoked [default of --ttl: 24h]
+    #[arg(
+        long,
+        conflicts_with_all = [
+            "name", "from", "glob", "max_uses", "not_before", "san", "extension", "spki", "source", "allow_replace",
+            "keep_existing", "profile", "external_ref", "note", "carrier", "output_dir", "resume",
+        ]
+    )]
+    pub(crate) bootstrap: bool,
+    /// With --bootstrap, a group of whoever shows it (repeatable): system:bootstrappers: and a name
+    #[arg(long, value_name = "GROUP", requires = "bootstrap")]
+    pub(crate) group: Vec<String>,
+    /// With --bootstrap, a note for people
+    #[arg(long, value_name = "TEXT", requires = "bootstrap")]
+    pub(crate) description: Option<String>,
+}
+
 /// What a token is good for.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TermArgs {
@@ -122,7 +149,7 @@ pub(crate) struct TermArgs {
     #[arg(long)]
     pub(crate) glob: bool,
     /// How long it is good for, for example 2h [default: tokens.default_ttl of the server, 6h]
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, value_name = "DURATION", value_parser = ttl)]
     pub(crate) ttl: Option<Span>,
     /// For how many certificates [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -161,7 +188,7 @@ pub(crate) struct TermArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RevokeArgs {
-    /// Their public parts
+    /// Their public parts, of enrolment tokens or of bootstrap tokens
     #[arg(
         value_name = "ID",
         required_unless_present = "certname",
@@ -217,6 +244,14 @@ impl FromStr for ExtensionArg {
                 value: value.to_owned(),
             }),
         }
+    }
+}
+
+/// A duration; a bare 0 needs no unit, as with kubeadm.
+fn ttl(text: &str) -> Result<Span, SpanFault> {
+    match text {
+        "0" => Ok(Span::seconds(0)),
+        other => other.parse(),
     }
 }
 

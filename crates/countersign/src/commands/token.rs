@@ -1,5 +1,6 @@
-//! `countersign token`: enrolment tokens, over the native API.
+//! `countersign token`: enrolment tokens and bootstrap tokens, over the native API.
 
+mod bootstrap;
 mod bulk;
 mod handout;
 mod item;
@@ -7,12 +8,15 @@ mod list;
 mod mint;
 mod order;
 
+use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use countersign_authority::{Clock as _, SystemClock, TokenId, TokenText, looks_like_a_token};
+use countersign_authority::{
+    BootstrapId, BootstrapText, Clock as _, SystemClock, TokenId, TokenText, looks_like_a_token,
+};
 use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -50,6 +54,7 @@ async fn carry_out(command: TokenCommand) -> Result<u8> {
             certname,
             status,
             unused,
+            bootstrap: false,
             output,
             reach,
         } => {
@@ -67,16 +72,25 @@ async fn carry_out(command: TokenCommand) -> Result<u8> {
                 .await
                 .map(|()| 0)
         }
+        TokenCommand::List { output, reach, .. } => {
+            bootstrap::list(&mut reach.client()?, output.form).await?;
+            Ok(0)
+        }
         TokenCommand::Show { id, output, reach } => {
             let id = public_part(&id)?;
             let value = looked_up(&mut reach.client()?, &id).await?;
-            shown(&value, output.form).map(|()| 0)
+            shown(&id, &value, output.form).map(|()| 0)
         }
         TokenCommand::Revoke(args) => revoke(&args).await.map(|()| 0),
         TokenCommand::Release { id, output, reach } => {
             let id = public_part(&id)?;
+            if let Named::Bootstrap(_) = id {
+                bail!(Usage(format!(
+                    "{id} is the id of a bootstrap token, which is never used up: there is nothing to release"
+                )));
+            }
             let mut client = reach.client()?;
-            let path = format!("{}/release", place("tokens", id.as_str()));
+            let path = format!("{}/release", id.place());
             accepted(client.call(Method::POST, &path, None).await?)?;
             done(&mut client, &id, "released", output.form)
                 .await
@@ -92,6 +106,14 @@ async fn carry_out(command: TokenCommand) -> Result<u8> {
 }
 
 async fn create(args: &CreateArgs) -> Result<()> {
+    if args.bootstrap.bootstrap {
+        return bootstrap::create(args).await;
+    }
+    // The parser does not tell, because NAME rules out what is missing.
+    if !args.bootstrap.group.is_empty() || args.bootstrap.description.is_some() {
+        let what = "--group and --description are for bootstrap tokens: say --bootstrap in place of a name";
+        bail!(Usage(what.to_owned()));
+    }
     let handout = Handout {
         format: format(args).map_err(Usage)?,
         carrier: args.carrier.0.clone(),
@@ -175,29 +197,42 @@ async fn listed(
     }
 }
 
-async fn looked_up(client: &mut Client, id: &TokenId) -> Result<Value> {
-    let reply = client.get(&place("tokens", id.as_str())).await?;
+async fn looked_up(client: &mut Client, id: &Named) -> Result<Value> {
+    let reply = client.get(&id.place()).await?;
     accepted(reply)?.json()
 }
 
-fn shown(value: &Value, form: Form) -> Result<()> {
+fn shown(id: &Named, value: &Value, form: Form) -> Result<()> {
     if form != Form::Table {
         return Ok(output::object(value, form)?);
     }
-    Ok(output::line(&Item::read(value)?.facts().text())?)
+    match id {
+        Named::Enrolment(_) => Ok(output::line(&Item::read(value)?.facts().text())?),
+        Named::Bootstrap(_) => bootstrap::show(value),
+    }
 }
 
 /// Says what was done, or shows the token as it is now.
-async fn done(client: &mut Client, id: &TokenId, what: &str, form: Form) -> Result<()> {
+async fn done(client: &mut Client, id: &Named, what: &str, form: Form) -> Result<()> {
     match form {
         Form::Table => said(&format!("token {id} {what}")),
-        Form::Json | Form::Yaml => shown(&looked_up(client, id).await?, form),
+        Form::Json | Form::Yaml => shown(id, &looked_up(client, id).await?, form),
     }
 }
 
 async fn revoke(args: &RevokeArgs) -> Result<()> {
     let ids = args.ids.iter().map(|id| public_part(id));
-    let mut ids: Vec<TokenId> = ids.collect::<Result<_>>()?;
+    let mut ids: Vec<Named> = ids.collect::<Result<_>>()?;
+    let is_bootstrap = |id: &&Named| matches!(id, Named::Bootstrap(_));
+    if let Some(id) = ids
+        .iter()
+        .find(is_bootstrap)
+        .filter(|_| args.revoke_certificates)
+    {
+        bail!(Usage(format!(
+            "--revoke-certificates: {id} is the id of a bootstrap token, and what its users got is not on record with it: leave the flag out"
+        )));
+    }
     let name = args.certname.as_deref().map(sought).transpose();
     let name = name.map_err(Usage)?;
     let mut client = args.reach.client()?;
@@ -218,7 +253,7 @@ async fn revoke(args: &RevokeArgs) -> Result<()> {
     };
     let (mut revoked, mut failed) = (Vec::new(), 0_usize);
     for id in &ids {
-        let path = format!("{}{query}", place("tokens", id.as_str()));
+        let path = format!("{}{query}", id.place());
         match accepted(client.call(Method::DELETE, &path, None).await?) {
             Ok(_) if args.output.form == Form::Table => said(&format!("token {id} revoked"))?,
             Ok(_) => revoked.push(looked_up(&mut client, id).await?),
@@ -299,19 +334,50 @@ fn request(file: &Path) -> Result<Vec<u8>> {
     Ok(text)
 }
 
+/// A token by its public part.
+enum Named {
+    Enrolment(TokenId),
+    Bootstrap(BootstrapId),
+}
+
+impl Named {
+    /// Its path in the native API.
+    fn place(&self) -> String {
+        match self {
+            Self::Enrolment(id) => place("tokens", id.as_str()),
+            Self::Bootstrap(id) => place(bootstrap::LISTING, id.as_str()),
+        }
+    }
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Enrolment(id) => id.fmt(f),
+            Self::Bootstrap(id) => id.fmt(f),
+        }
+    }
+}
+
 /// A token as it is named on a command line: never the whole of it.
-fn public_part(text: &str) -> Result<TokenId> {
-    if let Some(id) = TokenId::parse(text) {
+fn public_part(text: &str) -> Result<Named> {
+    let enrolment = TokenId::parse(text).map(Named::Enrolment);
+    let bootstrap = || BootstrapId::parse(text).map(Named::Bootstrap);
+    if let Some(id) = enrolment.or_else(bootstrap) {
         return Ok(id);
     }
-    let what = match TokenText::parse(text) {
-        Ok(token) => format!(
-            "this is a whole token, and whoever lists this machine's processes has seen it: take it back with `countersign token revoke {}`",
-            token.id()
+    let whole = TokenText::parse(text).map(|token| token.id().to_string());
+    let whole = whole.ok().or_else(|| {
+        let token = BootstrapText::parse(text)?;
+        Some(token.id().to_string())
+    });
+    let what = match whole {
+        Some(id) => format!(
+            "this is a whole token, and whoever lists this machine's processes has seen it: take it back with `countersign token revoke {id}`"
         ),
-        Err(_) if looks_like_a_token(text) => secret_instead_of("the id"),
-        Err(_) => format!(
-            "{text:?} is no token's id: it has 16 characters, as `countersign token list` shows them"
+        None if looks_like_a_token(text) => secret_instead_of("the id"),
+        None => format!(
+            "{text:?} is no token's id: it has 16 characters, or six of a bootstrap token, as `countersign token list` shows them"
         ),
     };
     bail!(Usage(what))

@@ -81,7 +81,9 @@ fn a_change_is_in_force_without_a_signal_and_a_bad_one_is_not_half_applied() {
     let [generation, is_refused, _, refusals] = measured(&world);
     assert_eq!((generation, is_refused, refusals), (1.0, 0.0, 0.0));
     let status = world.get("/policy");
-    assert_eq!(rules(&status), ["a/listed", "/autosign"], "{status}");
+    let [own, other] = BUILT_IN;
+    let expected = ["a/listed", own, other, "/autosign"];
+    assert_eq!(rules(&status), expected, "{status}");
     assert_eq!(
         (&status["generation"], &status["refused"]),
         (&1.into(), &Value::Null)
@@ -95,7 +97,7 @@ fn a_change_is_in_force_without_a_signal_and_a_bad_one_is_not_half_applied() {
     assert!(decides(&world, "web01.two.example.com"));
     assert_eq!(
         rules(&world.get("/policy")),
-        ["a/listed", "z/listed", "/autosign"]
+        ["a/listed", "z/listed", own, other, "/autosign"]
     );
 
     // A bad one, and then a good change beside it: neither counts.
@@ -268,3 +270,9 @@ fn the_generation_grows_with_each_change_and_survives_restarts() {
     assert!(text(2).contains("*.two.example.com"), "{}", text(2));
     assert!(!text(3).contains("*.two.example.com"), "{}", text(3));
 }
+
+/// Behind whatever the site has written.
+const BUILT_IN: [&str; 2] = [
+    "built-in.kubelet-clients/self-node-client",
+    "built-in.kubelet-clients/node-client",
+];

@@ -173,6 +173,18 @@ fn a_newcomer_writes_tests_watches_and_changes_a_policy_as_the_manual_says() {
 }
 
 #[test]
+fn the_built_in_policy_is_in_the_manual_and_passes_its_tests() {
+    let text = include_str!("../../src/built_in/kubelet-clients.yaml");
+    assert!(MANUAL.contains(&format!("```yaml\n{text}```\n")));
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let cases = folder.join("tests/data/kubelet-clients-test.yaml");
+    let tested = run(&["policy", "test", cases.to_str().unwrap(), "--coverage"]);
+    assert!(tested.success(), "{tested}");
+    assert!(tested.stdout.ends_with(" passed, 0 failed\n"), "{tested}");
+    assert!(!tested.stdout.contains("not reached"), "{tested}");
+}
+
+#[test]
 fn every_recipe_of_the_cookbook_is_in_the_manual_and_passes_its_tests() {
     let folder = tempfile::tempdir().unwrap();
     let mut recipes = Vec::new();

@@ -19,9 +19,10 @@ fn the_native_api_keeps_what_its_document_promises() {
     let site = Site::configured("tokens: {enabled: true}\n", &[]);
     let serials = furnish(&site);
     let tokens = mint(&site);
+    let bootstrap = mint_bootstrap(&site);
     let folder = site.folder("schemathesis");
     let config = folder.join("schemathesis.toml");
-    std::fs::write(&config, configuration(&serials, &tokens)).unwrap();
+    std::fs::write(&config, configuration(&serials, &tokens, &bootstrap)).unwrap();
     let record = folder.join("calls.har");
 
     let mut command = Command::new(Counterpart::Schemathesis.find().unwrap());
@@ -107,16 +108,29 @@ fn furnish(site: &Site) -> Vec<String> {
 
 /// The ids of some tokens.
 fn mint(site: &Site) -> Vec<String> {
-    let minted = names().into_iter().map(|name| {
-        let order = json!({ "certname": name }).to_string();
-        let path = "/enrol/v1/tokens";
-        let answer = site.admin().call("POST", path, &[], order.as_bytes());
-        let answer = answer.unwrap();
-        assert_eq!(answer.status, 201, "{}", answer.text());
-        let answer: Value = serde_json::from_slice(&answer.body).unwrap();
-        answer["id"].as_str().unwrap().to_owned()
-    });
-    minted.collect()
+    let orders = names().into_iter().map(|name| json!({ "certname": name }));
+    orders
+        .map(|order| ordered(site, "tokens", &order))
+        .collect()
+}
+
+/// The ids of some bootstrap tokens.
+fn mint_bootstrap(site: &Site) -> Vec<String> {
+    let orders = names()
+        .into_iter()
+        .map(|name| json!({ "description": name }));
+    orders
+        .map(|order| ordered(site, "bootstrap-tokens", &order))
+        .collect()
+}
+
+fn ordered(site: &Site, calls: &str, order: &Value) -> String {
+    let (path, order) = (format!("/enrol/v1/{calls}"), order.to_string());
+    let answer = site.admin().call("POST", &path, &[], order.as_bytes());
+    let answer = answer.unwrap();
+    assert_eq!(answer.status, 201, "{}", answer.text());
+    let answer: Value = serde_json::from_slice(&answer.body).unwrap();
+    answer["id"].as_str().unwrap().to_owned()
 }
 
 /// Enough that some are left however many are deleted.
@@ -126,7 +140,7 @@ fn names() -> Vec<String> {
         .collect()
 }
 
-fn configuration(serials: &[String], tokens: &[String]) -> String {
+fn configuration(serials: &[String], tokens: &[String], bootstrap: &[String]) -> String {
     let mut text = include_str!("schemathesis.toml").to_owned();
     for (name, values) in [
         ("doors", json!(["puppet"])),
@@ -135,6 +149,7 @@ fn configuration(serials: &[String], tokens: &[String]) -> String {
         ("serials", json!(serials)),
         ("generations", json!([1])),
         ("tokens", json!(tokens)),
+        ("bootstrap_tokens", json!(bootstrap)),
     ] {
         // What is in these lists looks the same in TOML.
         text.push_str(&format!("\n[dictionaries.{name}]\nvalues = {values}\n"));

@@ -1,5 +1,6 @@
 //! Enrolment tokens from the command line, and the settings for them.
 
+mod bootstrap;
 mod bulk;
 mod keys;
 mod lost_answer;
@@ -364,7 +365,7 @@ fn a_wrong_command_line_is_told_before_the_server_is_asked_and_repeats_no_token(
             &["show", TOKEN],
             "countersign token revoke aaaqeayeaudaocaj",
         ),
-        (&["show", "nobody"], "\"nobody\" is no token's id"),
+        (&["show", "nobody1"], "\"nobody1\" is no token's id"),
         (&["revoke"], "ID"),
         (
             &["revoke", "--certname", TOKEN],

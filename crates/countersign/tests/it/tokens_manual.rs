@@ -22,7 +22,12 @@ fn section<'a>(manual: &'a str, heading: &str) -> &'a str {
 fn a_newcomer_enrols_hosts_by_token_as_the_manual_says() {
     let mut reader = Reader::new();
     let mut commands = 0;
-    for heading in ["## A first host", "## Many hosts", "## Patterns"] {
+    for heading in [
+        "## A first host",
+        "## Many hosts",
+        "## Patterns",
+        "## Bootstrap tokens",
+    ] {
         for block in blocks(section(MANUAL, heading)) {
             commands += usize::from(matches!(block, Block::Commands(_)));
             reader.follow(&block);

@@ -48,7 +48,7 @@ impl CheckItem {
     fn of(check: Check, carried: CarriedToken) -> Self {
         let claimed = match carried {
             CarriedToken::Id(id) => Some(id),
-            CarriedToken::None | CarriedToken::Other => None,
+            CarriedToken::None | CarriedToken::Bootstrap(_) | CarriedToken::Other => None,
         };
         Self {
             would_allow: check.would_allow,

@@ -10,6 +10,7 @@
 mod administrators;
 mod admission;
 mod audit;
+mod bootstrap_tokens;
 mod certificates;
 mod check;
 mod cursor;
@@ -43,7 +44,7 @@ use serde_json::error::Category;
 use serde_json::{Map, Value};
 use tracing::error;
 
-use crate::access::Names::{InPath, Within};
+use crate::access::Names::{All, InPath, Within};
 use crate::access::Needs::{Admin, Mint, MintOrRead, Read, Sign};
 use crate::access::{Access, Needs};
 use crate::limits::RequestLimits;
@@ -255,6 +256,20 @@ fn routes() -> Vec<Route> {
             .get(MintOrRead, tokens::show, &tokens::SHOW)
             .delete(Mint(Within), tokens::revoke, &tokens::REVOKE),
         Route::at("/tokens/{id}/release").post(Mint(Within), tokens::release, &tokens::RELEASE),
+        Route::at("/bootstrap-tokens")
+            .get(MintOrRead, bootstrap_tokens::list, &bootstrap_tokens::LIST)
+            .post(
+                Mint(All),
+                bootstrap_tokens::create,
+                &bootstrap_tokens::CREATE,
+            ),
+        Route::at("/bootstrap-tokens/{bootstrap_id}")
+            .get(MintOrRead, bootstrap_tokens::show, &bootstrap_tokens::SHOW)
+            .delete(
+                Mint(All),
+                bootstrap_tokens::revoke,
+                &bootstrap_tokens::REVOKE,
+            ),
         Route::at("/check")
             .post(Admin, check::check, &check::CHECK)
             .with_bodies_up_to(check::MAX_BODY),

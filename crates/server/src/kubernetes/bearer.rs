@@ -1,4 +1,5 @@
-//! Enrolment tokens as bearer tokens: who shows one is that token, for as long as it can enrol somebody.
+//! Enrolment tokens and bootstrap tokens as bearer tokens: who shows one is that token, for as long as it can enrol somebody,
+//! or until it ends.
 //!
 //! The text is taken out of the request before anything else sees it, and is kept for the length of one call.
 
@@ -6,7 +7,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use countersign_authority::{BearerToken, CarriedToken, TokenText};
+use countersign_authority::{BearerToken, BootstrapText, BootstrapUser, CarriedToken, TokenText};
 use countersign_kapi::UserInfo;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -15,7 +16,7 @@ use zeroize::Zeroizing;
 
 use super::KubernetesDoor;
 use super::answer::Refusal;
-use super::identity::AUTHENTICATED;
+use super::identity::{AUTHENTICATED, Credential};
 use crate::limits::RequestLimits;
 
 /// What somebody shows as a bearer token, whatever it is.
@@ -38,7 +39,7 @@ impl Bearer {
         door: &KubernetesDoor,
         source: IpAddr,
         limits: Option<&RequestLimits>,
-    ) -> Result<Option<UserInfo>, Refusal> {
+    ) -> Result<Option<(UserInfo, Credential)>, Refusal> {
         let (carried, now) = (self.carried(), door.authority.now());
         let admitted = limits.map_or(Ok(()), |limits| limits.admit_token(source, &carried, now));
         if carried == CarriedToken::Other {
@@ -46,7 +47,17 @@ impl Bearer {
         }
         // Compared even where others have sent too many wrong ones under its public part: it is one look-up, and
         // whoever has the right one must not wait for them.
-        let known = door.authority.bearer_token(&self.0).await?;
+        let authority = &door.authority;
+        let known = match &carried {
+            CarriedToken::Bootstrap(_) => {
+                let user = authority.bootstrap_token_user(&self.0).await?;
+                user.map(|user| (of_bootstrap(user), Credential::BootstrapToken))
+            }
+            CarriedToken::None | CarriedToken::Id(_) | CarriedToken::Other => {
+                let token = authority.bearer_token(&self.0).await?;
+                token.map(|token| (of_enrolment(&token), Credential::EnrolmentToken))
+            }
+        };
         if known.is_none() {
             debug!(%source, "a bearer token does not count");
             if let Some(limits) = limits {
@@ -54,20 +65,39 @@ impl Bearer {
                 limits.token_failed(source, &carried, now);
             }
         }
-        Ok(known.map(|BearerToken { id, .. }| UserInfo {
-            username: format!("{BOOTSTRAP_USER}{id}"),
-            uid: String::new(),
-            groups: [BOOTSTRAPPERS, AUTHENTICATED].map(str::to_owned).to_vec(),
-            extra: [(ENROLMENT_TOKEN.to_owned(), vec![id.to_string()])].into(),
-        }))
+        Ok(known)
     }
 
     /// What failures are counted under.
     fn carried(&self) -> CarriedToken {
+        if let Some(token) = BootstrapText::parse(&self.0) {
+            return CarriedToken::Bootstrap(token.id().clone());
+        }
         match TokenText::parse(&self.0) {
             Ok(token) => CarriedToken::Id(token.id().clone()),
             Err(_) => CarriedToken::Other,
         }
+    }
+}
+
+fn of_enrolment(BearerToken { id, .. }: &BearerToken) -> UserInfo {
+    UserInfo {
+        username: format!("{BOOTSTRAP_USER}{id}"),
+        uid: String::new(),
+        groups: [BOOTSTRAPPERS, AUTHENTICATED].map(str::to_owned).to_vec(),
+        extra: [(ENROLMENT_TOKEN.to_owned(), vec![id.to_string()])].into(),
+    }
+}
+
+fn of_bootstrap(BootstrapUser { id, groups }: BootstrapUser) -> UserInfo {
+    let mut all = vec![BOOTSTRAPPERS.to_owned()];
+    all.extend(groups);
+    all.push(AUTHENTICATED.to_owned());
+    UserInfo {
+        username: format!("{BOOTSTRAP_USER}{id}"),
+        uid: String::new(),
+        groups: all,
+        extra: Default::default(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Who sends a request, and what they may do.
 //!
 //! Administrators may do everything. Who shows an enrolment token may create requests and see those that it created.
-//! Nobody else may do anything.
+//! Nobody else may do anything, who shows a bootstrap token included.
 //!
 //! A client certificate is an identity here only if the ledger says that one of the signers of API
 //! clients issued it, under this door's issuer: a certificate that any other signer made for another
@@ -35,9 +35,10 @@ pub(crate) struct User {
 
 /// What a sender was known by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Credential {
+pub(super) enum Credential {
     Certificate,
     EnrolmentToken,
+    BootstrapToken,
 }
 
 /// Which objects somebody may do something with.
@@ -108,11 +109,11 @@ impl User {
             return Ok(None);
         };
         let source = peer.address.ip().to_canonical();
-        let info = bearer.user(door, source, limits).await?;
-        Ok(info.map(|info| Self {
+        let known = bearer.user(door, source, limits).await?;
+        Ok(known.map(|(info, credential)| Self {
             info,
             source,
-            credential: Credential::EnrolmentToken,
+            credential,
         }))
     }
 
@@ -164,7 +165,7 @@ impl User {
     pub(super) fn reach(&self, access: Access<'_>) -> Reach {
         match self.credential {
             Credential::Certificate if self.is_administrator() => Reach::Everything,
-            Credential::Certificate => Reach::Nothing,
+            Credential::Certificate | Credential::BootstrapToken => Reach::Nothing,
             Credential::EnrolmentToken => match (access.verb, access.subresource) {
                 ("create" | "list" | "watch", "") | ("get", "" | "status") => Reach::Own,
                 (_, _) => Reach::Nothing,

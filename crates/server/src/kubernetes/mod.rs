@@ -12,12 +12,14 @@ mod answer;
 mod bearer;
 mod cache;
 mod call;
+mod certificate;
 mod create;
 mod delete;
 mod discovery;
 mod faults;
 mod feed;
 mod identity;
+mod keeping;
 mod object;
 mod read;
 mod review;
@@ -32,11 +34,11 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{MethodRouter, get, post};
 use countersign_authority::{Authority, Door, IssuerId};
 
-pub(crate) use bearer::is_token_name;
 use feed::{Caches, Feed};
 
-pub use delete::held_back;
+pub(crate) use bearer::is_token_name;
 pub(crate) use identity::{User, impersonating};
+pub use keeping::ObjectKeeper;
 
 /// The door's name in the engine.
 pub const DOOR: Door = Door::named("kubernetes");
@@ -117,7 +119,7 @@ pub fn router(door: KubernetesDoor) -> Router {
         .route(WATCH_OBJECT, get(read::watch_by_path))
         .route(OBJECT, object())
         .route(APPROVAL, approval())
-        .route(STATUS, get(read::get_status))
+        .route(STATUS, status())
         .method_not_allowed_fallback(discovery::wrong_method)
         .fallback(discovery::unknown_path)
         .layer(from_fn_with_state(door.clone(), identity::admit))
@@ -142,6 +144,12 @@ fn approval() -> MethodRouter<KubernetesDoor> {
     get(read::get_approval)
         .put(update::replace_approval)
         .patch(update::patch_approval)
+}
+
+fn status() -> MethodRouter<KubernetesDoor> {
+    get(read::get_status)
+        .put(update::replace_status)
+        .patch(update::patch_status)
 }
 
 const COLLECTION: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";

@@ -78,7 +78,7 @@ impl PuppetDoor {
         };
         let is_good = match carried {
             CarriedToken::Id(_) => self.authority().has_good_token(csr, name).await,
-            CarriedToken::None | CarriedToken::Other => Ok(false),
+            CarriedToken::None | CarriedToken::Bootstrap(_) | CarriedToken::Other => Ok(false),
         };
         match is_good {
             Ok(true) => Ok(()),

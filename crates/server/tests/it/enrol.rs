@@ -1,6 +1,7 @@
 //! The native interface.
 
 mod audit;
+mod bootstrap_tokens;
 mod inventory;
 mod policy;
 mod tokens;

@@ -6,13 +6,16 @@
 
 mod access;
 mod approval;
+mod auto_approval;
 mod bearer;
 mod bodies;
+mod collecting;
 mod creation;
 mod deletion;
 mod discovery;
 mod listing;
 mod secrets;
+mod signing;
 mod stream;
 mod updates;
 mod watch_load;

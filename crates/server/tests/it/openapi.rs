@@ -98,6 +98,8 @@ async fn answers_are_as_documented() {
     office.reserve(&used, "used").await;
     let listed = office.get("tokens?certname=minted").await;
     let minted = listed["items"][0]["id"].as_str().unwrap();
+    let bootstrap = office.bootstrap_token(&json!({})).await;
+    let bootstrap = bootstrap.id().as_str();
     let asking = CsrBuilder::new("free").sign_pem(keys::p256_b());
     for row in [
         ("GET /openapi.json", "", "", 200),
@@ -288,6 +290,27 @@ async fn answers_are_as_documented() {
         ("POST /tokens/{id}/release", "nothing", "", 404),
         ("DELETE /tokens/{id}", minted, "", 204),
         ("DELETE /tokens/{id}", "nothing", "", 404),
+        ("GET /bootstrap-tokens", "", "", 200),
+        ("GET /bootstrap-tokens", "?limit=1", "", 200),
+        ("GET /bootstrap-tokens", "?cursor=x", "", 400),
+        ("POST /bootstrap-tokens", "", "", 201),
+        (
+            "POST /bootstrap-tokens",
+            "",
+            r#"{"ttl_seconds":0,"groups":["system:bootstrappers:lab"],"description":"rack 7"}"#,
+            201,
+        ),
+        ("POST /bootstrap-tokens", "", r#"{"groups":["lab"]}"#, 422),
+        ("POST /bootstrap-tokens", "", "[]", 400),
+        ("GET /bootstrap-tokens/{bootstrap_id}", bootstrap, "", 200),
+        ("GET /bootstrap-tokens/{bootstrap_id}", "nobody", "", 404),
+        (
+            "DELETE /bootstrap-tokens/{bootstrap_id}",
+            bootstrap,
+            "",
+            204,
+        ),
+        ("DELETE /bootstrap-tokens/{bootstrap_id}", "nobody", "", 404),
         ("POST /check", "", &asking, 200),
         (
             "POST /check",

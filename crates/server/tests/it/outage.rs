@@ -8,10 +8,10 @@ use countersign_authority::store::{
     RejectionFilter, RequestFilter, Store, StoreFault, Tally,
 };
 use countersign_authority::{
-    AncestorCrl, AuditEntry, AuditPage, AuditQuery, CrlRecord, CrlScope, Door, FoundToken, Intent,
-    IssuerId, LedgerEntry, ListedToken, MachineRecord, ObjectKey, ObjectRecord, PolicyVersion,
-    RequestId, RequestRecord, Revision, Revocation, Seal, SealHead, StateChange, TokenFilter,
-    TokenId, TokenRecord, TokenUseRecord,
+    AncestorCrl, AuditEntry, AuditPage, AuditQuery, BootstrapId, BootstrapToken, CrlRecord,
+    CrlScope, Door, FoundToken, Intent, IssuerId, LedgerEntry, ListedToken, MachineRecord,
+    ObjectKey, ObjectRecord, PolicyVersion, RequestId, RequestRecord, Revision, Revocation, Seal,
+    SealHead, StateChange, TokenFilter, TokenId, TokenRecord, TokenUseRecord,
 };
 use countersign_pki::{Fingerprint, Serial, UnixTime};
 use countersign_policy::BuildWindow;
@@ -274,6 +274,26 @@ impl Store for Switched {
 
     fn states_horizon(&self) -> Answer<'_, Revision> {
         self.or(self.store.states_horizon())
+    }
+
+    fn bootstrap_token(&self, id: &BootstrapId) -> Answer<'_, Option<BootstrapToken>> {
+        self.or(self.store.bootstrap_token(id))
+    }
+
+    fn bootstrap_tokens(
+        &self,
+        after: Option<BootstrapId>,
+        limit: usize,
+    ) -> Answer<'_, Vec<BootstrapToken>> {
+        self.or(self.store.bootstrap_tokens(after, limit))
+    }
+
+    fn bootstrap_tokens_over(
+        &self,
+        before: UnixTime,
+        limit: usize,
+    ) -> Answer<'_, Vec<BootstrapId>> {
+        self.or(self.store.bootstrap_tokens_over(before, limit))
     }
 
     fn is_exclusive(&self) -> bool {

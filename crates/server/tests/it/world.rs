@@ -360,7 +360,11 @@ impl World {
             extensions: &extensions,
         };
         let tbs = template.to_be_signed().unwrap();
-        let signature = self.keys.sign(by, tbs.clone()).await.unwrap();
+        let signature = {
+            let public_key = self.keys.public_key(by).unwrap();
+            let signing = self.keys.sign(by, &public_key, tbs.clone());
+            signing.await.unwrap()
+        };
         seal(&tbs, issuer.algorithm(), &signature.0).unwrap()
     }
 }

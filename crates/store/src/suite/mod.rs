@@ -15,6 +15,7 @@
 )]
 
 pub mod audit;
+pub mod bootstrap;
 pub mod decisions;
 pub mod feed;
 pub mod inventory;
@@ -189,6 +190,11 @@ macro_rules! store_suite {
             trimming_goes_in_parts,
             the_history_outlives_a_start,
             a_failed_change_leaves_no_state,
+        }
+        $crate::store_suite! { @in bootstrap, $ground,
+            a_bootstrap_token_comes_back_field_by_field,
+            pages_of_bootstrap_tokens_come_newest_first,
+            a_bootstrap_token_is_taken_back_once_and_forgotten,
         }
         $crate::store_suite! { @in audit, $ground,
             pages_of_the_audit_log_are_complete_in_either_order,

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use countersign_authority::store::{Change, Committed, Precondition, RequestUpdate, Store, Write};
 use countersign_authority::{
-    AuditEntry, CrlRecord, CrlScope, Door, Intent, IssuerId, ObjectKey, ObjectRecord, Owner,
-    RequestId, RequestRecord, RequestState, Revision, Revocation, Revoked, TokenId, TokenRecord,
-    TokenStanding, TokenUseRecord,
+    AuditEntry, BootstrapId, BootstrapRecord, CrlRecord, CrlScope, Door, Intent, IssuerId,
+    ObjectKey, ObjectRecord, Owner, RequestId, RequestRecord, RequestState, Revision, Revocation,
+    Revoked, TokenId, TokenRecord, TokenStanding, TokenUseRecord,
 };
 use countersign_pki::{Fingerprint, RevocationReason, Serial, UnixTime, fingerprint_sha256};
 use countersign_policy::{
@@ -105,6 +105,15 @@ impl Sample {
         Enrolment { request, intent }
     }
 
+    /// The name of an object that has no namespace.
+    pub fn object_key(name: &str) -> ObjectKey {
+        ObjectKey {
+            kind: "clusterroles.rbac.authorization.k8s.io".to_owned(),
+            namespace: String::new(),
+            name: name.to_owned(),
+        }
+    }
+
     /// An object of this name.
     pub fn object(&self, key: ObjectKey) -> ObjectRecord {
         let number = self.next();
@@ -114,6 +123,34 @@ impl Sample {
             version: Revision::default(),
             created: Self::time(number),
             body: [&[0, 0xff], number.to_be_bytes().as_slice()].concat(),
+        }
+    }
+
+    /// A bootstrap token that is good until the time 100, with every field filled.
+    pub fn bootstrap_token(&self) -> BootstrapRecord {
+        let number = self.next();
+        BootstrapRecord {
+            id: BootstrapId::parse(&format!("{number:06}")).unwrap(),
+            mac: *fingerprint_sha256(&number.to_be_bytes()).as_bytes(),
+            mac_key_id: "key \"ä\"".to_owned(),
+            groups: vec!["system:bootstrappers:a".to_owned(), "b \"ä\"".to_owned()],
+            description: "rack \"ä\"".to_owned(),
+            expires_at: Some(Self::time(100)),
+            created_by: "minter.example.com".to_owned(),
+            created_at: Self::time(number),
+            revoked_at: None,
+            epoch: 0,
+        }
+    }
+
+    /// One without an end, and with nothing said that need not be.
+    pub fn endless_bootstrap_token(&self) -> BootstrapRecord {
+        BootstrapRecord {
+            mac_key_id: String::new(),
+            groups: Vec::new(),
+            description: String::new(),
+            expires_at: None,
+            ..self.bootstrap_token()
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use countersign_authority::store::{Change, RequestUpdate, Store, Write};
 use countersign_authority::{
-    Door, ObjectKey, RequestRecord, RequestState, Revision, State, StateChange, StateChangeKind,
+    Door, RequestRecord, RequestState, Revision, State, StateChange, StateChangeKind,
 };
 
 use super::sample::{assert_same, insert, untouched, write};
@@ -84,7 +84,7 @@ pub async fn requests_and_objects_are_one_history(ground: &dyn Ground) {
             retained(&sample, &format!("{round}a")),
             retained(&sample, &format!("{round}b")),
         );
-        let object = sample.object(key(&round.to_string()));
+        let object = sample.object(Sample::object_key(&round.to_string()));
         let writes = vec![
             Write::InsertRequest(first),
             Write::PutObject(object.clone()),
@@ -111,7 +111,9 @@ pub async fn requests_and_objects_are_one_history(ground: &dyn Ground) {
             .all(|state| state.state.version() == state.revision)
     );
     // What is not there leaves no state when it is deleted.
-    let removal = Write::DeleteObject { key: key("0") };
+    let removal = Write::DeleteObject {
+        key: Sample::object_key("0"),
+    };
     let at = write(&*store, vec![removal]).await.revision;
     assert!(store.states(at, 1).await.unwrap().is_empty());
     for limit in 1..=16 {
@@ -181,7 +183,7 @@ pub async fn trimming_moves_the_horizon(ground: &dyn Ground) {
     for number in 0..4 {
         let names = [format!("{number}a"), format!("{number}b")];
         let requests = names.map(|name| Write::InsertRequest(retained(&sample, &name)));
-        let object = Write::PutObject(sample.object(key(&number.to_string())));
+        let object = Write::PutObject(sample.object(Sample::object_key(&number.to_string())));
         let writes = requests.into_iter().chain([object]).collect();
         commits.push(write(&*store, writes).await.revision);
     }
@@ -212,7 +214,7 @@ pub async fn trimming_moves_the_horizon(ground: &dyn Ground) {
 /// Much history is forgotten in parts, and each part moves the horizon.
 pub async fn trimming_goes_in_parts(ground: &dyn Ground) {
     let (store, sample) = (ground.open().await, Sample::default());
-    let object = sample.object(key("a"));
+    let object = sample.object(Sample::object_key("a"));
     let put = |count: usize| {
         let writes = (0..count).map(|_| Write::PutObject(object.clone()));
         write(&*store, writes.collect())
@@ -262,21 +264,21 @@ pub async fn a_failed_change_leaves_no_state(ground: &dyn Ground) {
     insert(&*store, &kept).await;
     let failing = Change {
         writes: vec![
-            Write::PutObject(sample.object(key("a"))),
+            Write::PutObject(sample.object(Sample::object_key("a"))),
             Write::InsertRequest(retained(&sample, "b")),
             Write::InsertRequest(retained(&sample, "a")),
         ],
         ..Change::default()
     };
     let good = Change {
-        writes: vec![Write::PutObject(sample.object(key("b")))],
+        writes: vec![Write::PutObject(sample.object(Sample::object_key("b")))],
         ..Change::default()
     };
     let (failed, committed) = tokio::join!(store.commit(failing), store.commit(good));
     assert!(failed.is_err());
     let found = store.states(Revision::default(), 100).await.unwrap();
     let names: Vec<_> = found.iter().map(|state| summary(state).2).collect();
-    assert_eq!(names, ["a".to_owned(), key("b").to_string()]);
+    assert_eq!(names, ["a".to_owned(), Sample::object_key("b").to_string()]);
     assert_eq!(found[1].revision, committed.unwrap().revision);
 }
 
@@ -284,14 +286,6 @@ fn retained(sample: &Sample, name: &str) -> RequestRecord {
     RequestRecord {
         retained: true,
         ..sample.request_at(DOOR, name)
-    }
-}
-
-fn key(name: &str) -> ObjectKey {
-    ObjectKey {
-        kind: "clusterroles.rbac.authorization.k8s.io".to_owned(),
-        namespace: String::new(),
-        name: name.to_owned(),
     }
 }
 

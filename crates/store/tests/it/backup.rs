@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use countersign_authority::store::{Change, CommitFault, Precondition, RequestFilter, Write};
 use countersign_authority::{
-    CrlRecord, CrlScope, PolicyVersion, Revision, Store, TokenFilter, TokenId, TokenRecord,
-    TokenStanding, TokenStatus,
+    BootstrapStatus, CrlRecord, CrlScope, PolicyVersion, Revision, Store, TokenFilter, TokenId,
+    TokenRecord, TokenStanding, TokenStatus,
 };
 use countersign_pki::fingerprint_sha256;
 use countersign_store::backup::{self, CRL_NUMBERS_SKIPPED, CopyFault, SERIALS_SKIPPED};
@@ -211,6 +211,51 @@ async fn tokens_from_before_a_restore_are_revoked() {
         assert!(is_used(&store, &sample, &found.record).await);
         assert_eq!(with_status(&store, None).await, earlier);
     }
+}
+
+/// Clients that followed the store find that what they saw is not on record, and bootstrap tokens may have been taken back.
+#[tokio::test]
+async fn the_history_and_bootstrap_tokens_begin_anew_with_a_restore() {
+    let (ground, copies) = (TemporaryFile::new(), TemporaryFile::new());
+    let (store, sample) = (ground.store(), Sample::default());
+    let key = Sample::object_key("reader");
+    let (object, token) = (sample.object(key.clone()), sample.endless_bootstrap_token());
+    let writes = vec![
+        Write::PutObject(object.clone()),
+        Write::PutBootstrapToken(token.clone()),
+    ];
+    let change = Change {
+        writes,
+        ..Change::default()
+    };
+    let last = store.commit(change).await.unwrap().revision;
+    assert_eq!(store.states(Revision(0), 10).await.unwrap().len(), 1);
+    drop(store);
+    let to = copies.path();
+    backup::copy(&ground.path(), &to).unwrap();
+    backup::resume(&to, Sample::time(50)).unwrap();
+
+    let store = SqliteStore::open(&to).unwrap();
+    assert!(store.states(Revision(0), 10).await.unwrap().is_empty());
+    let horizon = store.states_horizon().await.unwrap();
+    let now = *store.revisions().borrow();
+    assert_eq!(horizon, now);
+    assert!(horizon > last);
+    let found = store.object(&key).await.unwrap().unwrap();
+    assert_eq!((found.version, found.body), (last, object.body));
+    let found = store.bootstrap_token(&token.id).await.unwrap().unwrap();
+    assert!(found.is_stale && found.record.epoch == 0);
+    assert_eq!(found.status(Sample::time(10)), BootstrapStatus::Revoked);
+    let over = store.bootstrap_tokens_over(Sample::time(1000), 10).await;
+    assert_eq!(over.unwrap(), [token.id]);
+    let newer = sample.endless_bootstrap_token();
+    let change = Change {
+        writes: vec![Write::PutBootstrapToken(newer.clone())],
+        ..Change::default()
+    };
+    store.commit(change).await.unwrap();
+    let found = store.bootstrap_token(&newer.id).await.unwrap().unwrap();
+    assert_eq!(found.status(Sample::time(10)), BootstrapStatus::Active);
 }
 
 /// One that was used, one that is locked, one that was taken back, one that is good for more, and one that is unused.

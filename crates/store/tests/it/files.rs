@@ -131,14 +131,46 @@ async fn every_earlier_schema_opens_and_reads() {
         .map(|entry| entry.unwrap().path())
         .collect();
     fixtures.sort();
-    assert!(fixtures.len() >= 5, "{fixtures:?}");
+    assert!(fixtures.len() >= 6, "{fixtures:?}");
     for fixture in fixtures {
         println!("{}", fixture.display());
         let text = fs::read_to_string(&fixture).unwrap();
         let has_evidence = text.contains("INSERT INTO policies");
         let has_tokens = text.contains("INSERT INTO tokens");
+        let has_objects = text.contains("INSERT INTO objects");
         opens_and_reads(&text, has_evidence, has_tokens).await;
+        history_goes_on(&text, has_objects).await;
     }
+}
+
+/// Before there was a history, nothing of it is on record; from then on everything is.
+async fn history_goes_on(fixture: &str, has_objects: bool) {
+    let ground = TemporaryFile::new();
+    let connection = Connection::open(ground.path()).unwrap();
+    connection.execute_batch(fixture).unwrap();
+    drop(connection);
+    let store = ground.store();
+    let (states, horizon) = match has_objects {
+        // A retained request was stored and issued, an object came, and another request.
+        true => (4, Revision(0)),
+        false => (0, Revision(4)),
+    };
+    assert_eq!(store.states_horizon().await.unwrap(), horizon);
+    let found = store.states(Revision(0), 10).await.unwrap();
+    assert_eq!(found.len(), states);
+    let key = Sample::object_key("reader");
+    assert_eq!(store.object(&key).await.unwrap().is_some(), has_objects);
+    let tokens = store.bootstrap_tokens(None, 10).await.unwrap();
+    assert_eq!(tokens.len(), usize::from(has_objects));
+    let object = Sample::default().object(key);
+    let change = Change {
+        writes: vec![Write::PutObject(object)],
+        ..Change::default()
+    };
+    let at = store.commit(change).await.unwrap().revision;
+    let found = store.states(horizon, 10).await.unwrap();
+    assert_eq!(found.len(), states + 1);
+    assert_eq!(found.last().unwrap().revision, at);
 }
 
 /// Whether policies, evidence, an inventory and tokens are in it depends on its age.

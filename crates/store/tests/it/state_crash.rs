@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use countersign_authority::store::{Change, RequestUpdate, Write};
 use countersign_authority::{
-    Door, ObjectKey, RequestId, RequestRecord, RequestState, Revision, State, StateChangeKind,
-    Store,
+    Door, RequestId, RequestRecord, RequestState, Revision, State, StateChangeKind, Store,
 };
 use countersign_pki::fingerprint_sha256;
 use countersign_store::SqliteStore;
@@ -123,11 +122,7 @@ async fn change_for_ever(store: Arc<SqliteStore>, prefix: String) {
             retained: true,
             ..sample.request_at(DOOR, &name)
         };
-        let key = ObjectKey {
-            kind: "clusterroles".to_owned(),
-            namespace: String::new(),
-            name: name.clone(),
-        };
+        let key = Sample::object_key(&name);
         let approved = RequestUpdate::to_state(request.id, RequestState::Approved, true);
         let request_id = request.id;
         let object = sample.object(key.clone());

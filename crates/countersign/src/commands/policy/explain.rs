@@ -15,6 +15,7 @@ use countersign_policy::{
 use serde_json::{Value, json};
 
 use super::complain;
+use crate::built_in;
 use crate::cli::{ExplainArgs, Form, ServeArgs};
 use crate::explanation::finding_word;
 use crate::output::{self, Facts};
@@ -31,7 +32,9 @@ pub(super) fn run(args: &ExplainArgs) -> Result<u8> {
         (Some(settings), true) => settings.policy_paths(),
         (_, _) => args.policy.clone(),
     };
-    let (set, scene) = match (policy_files::read(&places), scene(args, &requester, &csr)?) {
+    let built_in = settings.as_ref().map(|s| built_in::policies(&s.config));
+    let set = policy_files::read_beside(&places, built_in.unwrap_or_default());
+    let (set, scene) = match (set, scene(args, &requester, &csr)?) {
         (Ok(set), Ok(scene)) => (set, scene),
         (Err(faults), _) | (_, Err(faults)) => {
             complain(&faults);

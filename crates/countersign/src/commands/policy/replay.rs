@@ -19,6 +19,7 @@ use serde_json::Value;
 
 use super::complain;
 use super::explain::may_have_token;
+use crate::built_in;
 use crate::cli::{Form, ReplayArgs, ServeArgs};
 use crate::commands::csr::{accepted, client, each_page, said};
 use crate::output::{self, Table};
@@ -28,7 +29,9 @@ use crate::signers;
 
 /// Decides everything anew; the exit code says whether that could be done, not what came out.
 pub(super) async fn run(args: &ReplayArgs) -> Result<u8> {
-    let set = match policy_files::read(&args.policy) {
+    let settings = settings(args)?;
+    let built_in = built_in::policies(&settings.config);
+    let set = match policy_files::read_beside(&args.policy, built_in) {
         Ok(set) => set,
         Err(faults) => {
             complain(&faults);
@@ -37,7 +40,7 @@ pub(super) async fn run(args: &ReplayArgs) -> Result<u8> {
     };
     let lists = policy_files::lists(&set);
     let mut client = client(&args.reach.server, &args.reach.config)?;
-    let mut policy = of_settings(args)?;
+    let mut policy = signers::policy(&settings.config, &settings.names)?;
     policy.rules.splice(0..0, set.into_rules());
     let in_force: InForce = accepted(client.get("/enrol/v1/policy").await?)?.json()?;
     policy.reserved_names.extend(in_force.reserved_names);
@@ -63,14 +66,13 @@ pub(super) async fn run(args: &ReplayArgs) -> Result<u8> {
     Ok(0)
 }
 
-/// What the settings add to policy files. They are those of the server, as far as they can be seen from here.
-fn of_settings(args: &ReplayArgs) -> Result<Policy> {
-    let settings = Settings::new(&ServeArgs {
+/// What adds to policy files. The settings are those of the server, as far as they can be seen from here.
+fn settings(args: &ReplayArgs) -> Result<Settings> {
+    Settings::new(&ServeArgs {
         config: args.reach.config.file(),
         data: args.reach.server.data.clone(),
         ..ServeArgs::default()
-    })?;
-    signers::policy(&settings.config, &settings.names)
+    })
 }
 
 #[derive(Debug, Deserialize)]

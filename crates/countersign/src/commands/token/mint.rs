@@ -31,7 +31,7 @@ struct Answer {
 /// A text that is overwritten when it is no longer needed.
 #[derive(Deserialize)]
 #[serde(from = "String")]
-struct Zeroized(Zeroizing<String>);
+pub(super) struct Zeroized(pub(super) Zeroizing<String>);
 
 impl From<String> for Zeroized {
     fn from(text: String) -> Self {

@@ -1,5 +1,7 @@
 //! Enrolment tokens as bearer tokens: who that is, what it may do, and what becomes of its requests.
 
+mod bootstrap;
+
 use axum::body::Body;
 use countersign_authority::{RequestState, TokenOrder, TokenSettings, TokenText};
 use countersign_policy::{Identity, Requester};
@@ -182,6 +184,28 @@ async fn it_creates_and_sees_its_own_and_does_nothing_else() {
     let call = api.bearer(token.expose(), "GET", &format!("{CSRS}{query}"));
     assert_eq!(call.send().await.ok()["items"], json!([]));
     assert_eq!(api.state("of-jane").await, RequestState::Pending);
+}
+
+#[tokio::test]
+async fn it_watches_its_own_for_as_long_as_it_is_good() {
+    let api = Api::with_tokens().await;
+    let (token, other) = (api.mint("jane").await, api.mint("john").await);
+    let path = format!("{CSRS}?watch=true");
+    let mut stream = api.bearer(token.expose(), "GET", &path).open().await;
+    assert_eq!(stream.status, 200);
+    api.create(&manifest("of-admin")).await;
+    api.create_as(&other, &manifest("of-john")).await;
+    let own = api.create_as(&token, &manifest("of-jane")).await.value();
+    assert_eq!(
+        stream.event().await,
+        json!({"type": "ADDED", "object": own})
+    );
+    let actor = Requester::authority();
+    let revoked = api.world.authority.revoke_token(token.id(), false, &actor);
+    revoked.await.unwrap();
+    assert_eq!(stream.next().await, None, "soon, though nothing happens");
+    let again = api.bearer(token.expose(), "GET", &path).open().await;
+    assert_eq!(again.status, 401);
 }
 
 #[tokio::test]

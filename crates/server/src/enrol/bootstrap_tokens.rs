@@ -1,0 +1,252 @@
+//! `/bootstrap-tokens`: passwords in the form of Kubernetes that machines show at the Kubernetes door, minted, shown and taken
+//! back.
+//!
+//! The answer to an order is the only one that has the secret. Such a token is for no name, so only who may mint for every
+//! name mints one, and sees them, beside those who may read.
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use countersign_authority::{
+    BootstrapId, BootstrapOrder, BootstrapStatus, BootstrapToken, MintedBootstrap, TokenFault,
+};
+use countersign_pki::UnixTime;
+use http::StatusCode;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::cursor::{DEFAULT_LIMIT, MAX_LIMIT, Page, Paging};
+use super::faults::{Refusal, Refused};
+use super::number;
+use super::operation::{Operation, Tag};
+use super::parameters::{Path, Query};
+use super::{Administrator, EnrolDoor, Granted, json, ordered_body};
+use crate::access::{Grant, Role};
+
+/// What a bootstrap token shall be. Everything may be left out.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "BootstrapTokenOrder", example = serde_json::json!({"ttl_seconds": 3600, "description": "rack 7"}))]
+pub(super) struct Order {
+    /// For how many seconds it is good; without, a day; 0: until it is revoked.
+    #[serde(deserialize_with = "number::optional")]
+    #[schemars(range(min = 0, max = number::MAX))]
+    ttl_seconds: Option<u64>,
+    /// Groups of whoever shows it, beside `system:bootstrappers` and `system:authenticated`. Each begins with
+    /// `system:bootstrappers:`.
+    #[schemars(example = &["system:bootstrappers:rack7"])]
+    groups: Vec<String>,
+    /// For people.
+    description: String,
+}
+
+impl From<Order> for BootstrapOrder {
+    fn from(order: Order) -> Self {
+        Self {
+            ttl_seconds: order.ttl_seconds,
+            groups: order.groups,
+            description: order.description,
+        }
+    }
+}
+
+/// A new bootstrap token.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "MintedBootstrapToken")]
+pub(super) struct MintedItem<'a> {
+    /// Its public part.
+    id: &'a BootstrapId,
+    /// The whole token, which is in no other answer.
+    token: &'a str,
+    /// From this on it is not good; null: it has no end.
+    expires_at: Option<UnixTime>,
+}
+
+/// One bootstrap token.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "BootstrapToken")]
+pub(super) struct Item {
+    /// Its public part.
+    id: BootstrapId,
+    /// Where it stands now.
+    status: BootstrapStatus,
+    /// Who shows it, as the Kubernetes door knows them.
+    username: String,
+    /// Groups beside those that all such users have.
+    groups: Vec<String>,
+    /// From this on it is not good; null: it has no end.
+    expires_at: Option<UnixTime>,
+    /// For people.
+    description: Option<String>,
+    /// Who minted it.
+    created_by: String,
+    /// When it was minted.
+    created_at: UnixTime,
+    /// When it was taken back.
+    revoked_at: Option<UnixTime>,
+}
+
+impl Item {
+    fn of(token: BootstrapToken, now: UnixTime) -> Self {
+        let status = token.status(now);
+        let record = token.record;
+        Self {
+            status,
+            username: format!("system:bootstrap:{}", record.id),
+            id: record.id,
+            groups: record.groups,
+            expires_at: record.expires_at,
+            description: Some(record.description).filter(|text| !text.is_empty()),
+            created_by: record.created_by,
+            created_at: record.created_at,
+            revoked_at: record.revoked_at,
+        }
+    }
+}
+
+/// The parameters of the list.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Listing {
+    /// From the page before.
+    cursor: Option<String>,
+    /// At most so many.
+    #[schemars(range(min = 1, max = MAX_LIMIT), extend("default" = DEFAULT_LIMIT))]
+    limit: Option<usize>,
+}
+
+/// A bootstrap token in a path.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) struct Named {
+    /// Its public part: the six characters before the dot.
+    #[serde(rename = "bootstrap_id")]
+    id: String,
+}
+
+impl Named {
+    /// Whatever is no id is not repeated: it may be a whole token.
+    fn id(&self) -> Result<BootstrapId, Refusal> {
+        let of_this_form = || TokenFault::NotFound {
+            id: "of this form: a bootstrap token's id has six characters of a-z and 0-9".to_owned(),
+        };
+        BootstrapId::parse(&self.id).ok_or_else(|| of_this_form().into())
+    }
+}
+
+pub(super) const CREATE: Operation = Operation::new(
+    "mintBootstrapToken",
+    Tag::Tokens,
+    "Mint a bootstrap token",
+)
+.about("This answer alone has the secret. Many machines may show it, until it ends or is revoked.")
+.optional_body::<Order>()
+.answers::<MintedItem<'_>>(201, "The token.")
+.refuses(&[Refused::Unprocessable]);
+
+pub(super) async fn create(
+    State(door): State<EnrolDoor>,
+    Administrator(actor): Administrator,
+    body: Bytes,
+) -> Result<Response, Refusal> {
+    let order: Order = match body.is_empty() {
+        true => Order::default(),
+        false => ordered_body(&body)?,
+    };
+    let minted = door
+        .authority()
+        .mint_bootstrap_token(order.into(), &actor)
+        .await?;
+    let MintedBootstrap { record, token } = &minted;
+    let item = MintedItem {
+        id: &record.id,
+        token: token.expose(),
+        expires_at: record.expires_at,
+    };
+    Ok(json(StatusCode::CREATED, &item))
+}
+
+pub(super) const LIST: Operation =
+    Operation::new("listBootstrapTokens", Tag::Tokens, "List bootstrap tokens")
+        .about("Newest first. Who may mint for some names only sees none.")
+        .query::<Listing>()
+        .answers::<Page<Item>>(200, "A page of bootstrap tokens.");
+
+pub(super) async fn list(
+    State(door): State<EnrolDoor>,
+    Granted(grant): Granted,
+    Query(listing): Query<Listing>,
+) -> Result<Response, Refusal> {
+    let paging = Paging {
+        cursor: listing.cursor,
+        limit: listing.limit,
+    };
+    let size = paging.size()?;
+    let after = paging.place::<String>()?.map(after).transpose()?;
+    let authority = door.authority();
+    // One more tells whether there is another page.
+    let found = match sees(&grant) {
+        true => {
+            authority
+                .bootstrap_tokens(after, size.saturating_add(1))
+                .await?
+        }
+        false => Vec::new(),
+    };
+    let (place, now) = (
+        |last: &BootstrapToken| last.record.id.as_str().to_owned(),
+        authority.now(),
+    );
+    let page = Page::of(found, size, place, |token| Some(Item::of(token, now)));
+    Ok(json(StatusCode::OK, &page))
+}
+
+pub(super) const SHOW: Operation =
+    Operation::new("showBootstrapToken", Tag::Tokens, "Show a bootstrap token")
+        .path::<Named>()
+        .answers::<Item>(200, "The token.")
+        .refuses(&[Refused::NotFound]);
+
+pub(super) async fn show(
+    State(door): State<EnrolDoor>,
+    Granted(grant): Granted,
+    Path(named): Path<Named>,
+) -> Result<Response, Refusal> {
+    let (id, authority) = (named.id()?, door.authority());
+    let found = authority.bootstrap_token(&id).await?;
+    let found = found.filter(|_| sees(&grant));
+    let found = found.ok_or_else(|| TokenFault::NotFound { id: id.to_string() })?;
+    Ok(json(StatusCode::OK, &Item::of(found, authority.now())))
+}
+
+pub(super) const REVOKE: Operation = Operation::new(
+    "revokeBootstrapToken",
+    Tag::Tokens,
+    "Revoke a bootstrap token",
+)
+.about("Certificates of those who showed it stay valid.")
+.path::<Named>()
+.answers_nothing(204, "It is revoked, or was before.")
+.refuses(&[Refused::NotFound]);
+
+pub(super) async fn revoke(
+    State(door): State<EnrolDoor>,
+    Administrator(actor): Administrator,
+    Path(named): Path<Named>,
+) -> Result<Response, Refusal> {
+    let revoked = door
+        .authority()
+        .revoke_bootstrap_token(&named.id()?, &actor)
+        .await;
+    revoked?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+fn sees(grant: &Grant) -> bool {
+    grant.reaches_everything(Role::Read) || grant.reaches_everything(Role::Mint)
+}
+
+fn after(id: String) -> Result<BootstrapId, Refusal> {
+    BootstrapId::parse(&id).ok_or_else(|| Refusal::Invalid {
+        what: "cursor is not one that this server gave out".to_owned(),
+    })
+}
