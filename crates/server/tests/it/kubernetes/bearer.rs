@@ -209,6 +209,28 @@ async fn it_watches_its_own_for_as_long_as_it_is_good() {
 }
 
 #[tokio::test]
+async fn hostile_input_is_cheap_tokens_leave_places_for_watches_of_others() {
+    let api = Api::with_tokens().await;
+    let token = api.mint("jane").await;
+    let path = format!("{CSRS}?watch=true");
+    let watch = || api.bearer(token.expose(), "GET", &path).open();
+    let mut streams = Vec::new();
+    loop {
+        let stream = watch().await;
+        if stream.status == 429 {
+            assert_eq!(stream.headers["retry-after"], "5");
+            break;
+        }
+        assert_eq!(stream.status, 200);
+        streams.push(stream);
+    }
+    assert_eq!(streams.len(), 2048);
+    assert_eq!(api.watch("").await.status, 200, "an administrator's");
+    streams.pop();
+    assert_eq!(watch().await.status, 200, "one went");
+}
+
+#[tokio::test]
 async fn it_is_told_what_it_may_do() {
     let api = Api::with_tokens().await;
     let token = api.mint("jane").await;
