@@ -81,6 +81,7 @@ pub(crate) struct World {
     pub(crate) clock: Arc<SetClock>,
     pub(crate) store: Arc<Switched>,
     keys: Arc<FileKeys>,
+    setup: Setup,
     folder: TempDir,
 }
 
@@ -122,35 +123,51 @@ impl World {
             )
             .await,
         ];
-        let rules = setup
-            .approved
-            .iter()
-            .map(|signer| Rule::approving("autosign", vec![signer_name(signer)], RuleKind::Always));
-        let policy = Policy {
-            tokens: countersign_policy::TokenHandling::default(),
-            generation: 1,
-            rules: rules.collect(),
-            reserved_groups: Default::default(),
-            reserved_names: ["ca.example.com".to_owned(), "countersign-admin".to_owned()].into(),
-        };
         let issuer_keys = Arc::new(issuer_keys);
-        let authority = Authority::start(AuthorityConfig {
-            store: Arc::clone(&store) as Arc<dyn Store>,
-            keys: Arc::clone(&issuer_keys) as Arc<dyn KeyStore>,
-            clock: Arc::clone(&clock) as Arc<dyn Clock>,
-            entropy: Arc::new(SystemEntropy),
-            issuers,
-            signers: signers(&setup),
-            policy,
-            limits: Limits::STANDARD,
-        })
-        .await
-        .unwrap();
+        let authority = authority(&setup, &clock, &store, &issuer_keys, issuers).await;
         Self {
             authority,
             clock,
             store,
             keys: issuer_keys,
+            setup,
+            folder,
+        }
+    }
+
+    /// The same authority in a new process. Whoever else holds the old one must let go of it soon.
+    pub(crate) async fn restarted(self) -> Self {
+        let Self {
+            authority: old,
+            clock,
+            store,
+            keys,
+            setup,
+            folder,
+        } = self;
+        let issuers = old.issuers().map(|issuer| {
+            let public_key = keys.public_key(issuer.id()).unwrap();
+            let (id, chain) = (issuer.id().clone(), issuer.chain_pem().to_vec());
+            Issuer::from_chain(id, chain, issuer.algorithm(), &public_key).unwrap()
+        });
+        let issuers = issuers.collect();
+        drop(old);
+        let released = async {
+            while Arc::strong_count(&store) > 1 {
+                tokio::task::yield_now().await;
+            }
+        };
+        let released = tokio::time::timeout(std::time::Duration::from_secs(20), released).await;
+        released.expect("somebody holds on to the store");
+        drop(store);
+        let store = SqliteStore::open(&folder.path().join("countersign.db")).unwrap();
+        let store = Arc::new(Switched::new(store));
+        Self {
+            authority: authority(&setup, &clock, &store, &keys, issuers).await,
+            clock,
+            store,
+            keys,
+            setup,
             folder,
         }
     }
@@ -287,6 +304,8 @@ impl World {
 pub(crate) struct Forged<'a> {
     pub(crate) common_name: &'a str,
     pub(crate) organization: Option<&'a str>,
+    /// Whether the name is an alternative name, too.
+    pub(crate) has_alt_name: bool,
     /// Ids of the user, as the Kubernetes door reads them.
     pub(crate) uids: &'a [&'a str],
     pub(crate) not_before: UnixTime,
@@ -301,6 +320,7 @@ impl<'a> Forged<'a> {
         Self {
             common_name,
             organization: None,
+            has_alt_name: true,
             uids: &[],
             not_before: START.minus_seconds(3600),
             not_after: START.plus_seconds(3600),
@@ -323,7 +343,7 @@ impl World {
     pub(crate) async fn forge(&self, by: &IssuerId, key: &Key, forged: &Forged<'_>) -> Vec<u8> {
         let issuer = self.authority.issuer(by).unwrap();
         let mut extensions = vec![ext::extended_key_usage(forged.usages)];
-        if !forged.common_name.is_empty() {
+        if forged.has_alt_name {
             let name = AltName::Dns(forged.common_name.into());
             extensions.push(ext::subject_alt_name(&[name], false));
         }
@@ -351,7 +371,11 @@ impl World {
             extensions: &extensions,
         };
         let tbs = template.to_be_signed().unwrap();
-        let signature = self.keys.sign(by, tbs.clone()).await.unwrap();
+        let signature = {
+            let public_key = self.keys.public_key(by).unwrap();
+            let signing = self.keys.sign(by, &public_key, tbs.clone());
+            signing.await.unwrap()
+        };
         seal(&tbs, issuer.algorithm(), &signature.0).unwrap()
     }
 }
@@ -373,6 +397,37 @@ impl Clock for SetClock {
 
 pub(crate) fn signer_name(name: &str) -> SignerName {
     SignerName::parse(name).unwrap()
+}
+
+async fn authority(
+    setup: &Setup,
+    clock: &Arc<SetClock>,
+    store: &Arc<Switched>,
+    keys: &Arc<FileKeys>,
+    issuers: Vec<Issuer>,
+) -> Authority {
+    let rules = setup
+        .approved
+        .iter()
+        .map(|signer| Rule::approving("autosign", vec![signer_name(signer)], RuleKind::Always));
+    let policy = Policy {
+        tokens: countersign_policy::TokenHandling::default(),
+        generation: 1,
+        rules: rules.collect(),
+        reserved_groups: Default::default(),
+        reserved_names: ["ca.example.com".to_owned(), "countersign-admin".to_owned()].into(),
+    };
+    let config = AuthorityConfig {
+        store: Arc::clone(store) as Arc<dyn Store>,
+        keys: Arc::clone(keys) as Arc<dyn KeyStore>,
+        clock: Arc::clone(clock) as Arc<dyn Clock>,
+        entropy: Arc::new(SystemEntropy),
+        issuers,
+        signers: signers(setup),
+        policy,
+        limits: Limits::STANDARD,
+    };
+    Authority::start(config).await.unwrap()
 }
 
 async fn issuer(keys: &mut FileKeys, folder: &Path, id: &str, common_name: &str) -> Issuer {

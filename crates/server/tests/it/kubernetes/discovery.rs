@@ -68,12 +68,16 @@ async fn every_group_that_is_listed_is_served() {
 async fn check_verbs(api: &Api, version: &str, resource: &Value) {
     let name = resource["name"].as_str().unwrap();
     let (name, subresource) = name.split_once('/').unwrap_or((name, ""));
-    let collection = format!("/apis/{version}/{name}");
+    let place = match resource["namespaced"] == true {
+        true => "namespaces/default/",
+        false => "",
+    };
+    let collection = format!("/apis/{version}/{place}{name}");
     let object = match subresource {
         "" => format!("{collection}/verbs"),
         part => format!("{collection}/verbs/{part}"),
     };
-    let watch = format!("{collection}?watch=true");
+    let watch = format!("{collection}?watch=true&timeoutSeconds=1");
     let all = [
         ("create", "POST", &collection),
         ("delete", "DELETE", &object),
@@ -119,14 +123,15 @@ async fn openapi_promises_what_discovery_does() {
     let object = format!("{CSRS}/{{name}}");
     assert_eq!(methods(CSRS), ["delete", "get", "post"]);
     assert_eq!(methods(&object), ["delete", "get", "patch", "put"]);
-    assert_eq!(
-        methods(&format!("{object}/approval")),
-        ["get", "patch", "put"]
-    );
-    assert_eq!(methods(&format!("{object}/status")), ["get"]);
+    for part in ["approval", "status"] {
+        assert_eq!(
+            methods(&format!("{object}/{part}")),
+            ["get", "patch", "put"]
+        );
+    }
     let parameters = document["paths"][CSRS]["get"]["parameters"].as_array();
     let is_watch = |parameter: &Value| parameter["name"] == "watch";
-    assert!(!parameters.unwrap().iter().any(is_watch));
+    assert!(parameters.unwrap().iter().any(is_watch));
 }
 
 #[tokio::test]
