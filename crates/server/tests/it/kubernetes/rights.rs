@@ -330,6 +330,25 @@ async fn who_is_far_behind_still_hears_of_everything() {
     assert_eq!(api.status(&jane, "GET", CSRS).await, 200);
 }
 
+/// Whoever watches by a role hears nothing more once it is taken away, and what came meanwhile is nobody's who lost it.
+#[tokio::test]
+async fn a_watch_ends_with_the_right_to_it() {
+    let api = Api::start().await;
+    let jane = api.user("jane", "dev").await;
+    api.grant("jane", json!([requests(&["watch"])])).await;
+    let call = api.call("GET", &format!("{CSRS}?watch=true")).from(&jane);
+    let mut stream = call.open().await;
+    assert_eq!(stream.status, 200);
+    api.create(&manifest("before")).await;
+    assert_eq!(stream.event().await["object"]["metadata"]["name"], "before");
+    api.remove(RbacKind::ClusterRoleBinding, "jane").await;
+    api.create(&manifest("after")).await;
+    while let Some(event) = stream.next().await {
+        let name = event["object"]["metadata"]["name"].clone();
+        assert_ne!(name, "after", "{event}");
+    }
+}
+
 #[tokio::test]
 async fn a_name_in_the_selector_is_a_name() {
     let api = Api::start().await;
