@@ -68,7 +68,11 @@ async fn every_group_that_is_listed_is_served() {
 async fn check_verbs(api: &Api, version: &str, resource: &Value) {
     let name = resource["name"].as_str().unwrap();
     let (name, subresource) = name.split_once('/').unwrap_or((name, ""));
-    let collection = format!("/apis/{version}/{name}");
+    let place = match resource["namespaced"] == true {
+        true => "namespaces/default/",
+        false => "",
+    };
+    let collection = format!("/apis/{version}/{place}{name}");
     let object = match subresource {
         "" => format!("{collection}/verbs"),
         part => format!("{collection}/verbs/{part}"),
