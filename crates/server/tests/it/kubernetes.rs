@@ -15,6 +15,7 @@ mod deletion;
 mod discovery;
 mod listing;
 mod rights;
+mod roles;
 mod secrets;
 mod signing;
 mod stream;
@@ -82,9 +83,14 @@ impl Api {
 
     /// The same in a new process over the same store.
     pub(super) async fn restarted(self) -> Self {
-        let Self { world, router, .. } = self;
+        let Self {
+            world,
+            admin: _,
+            door,
+            router,
+        } = self;
         // With the door ends what follows the store for it.
-        drop(router);
+        drop((door, router));
         Self::over(world.restarted().await).await
     }
 
