@@ -122,7 +122,7 @@ impl Part<'_> {
         };
         let mut list = json!({
             "parameters": self.parameters(false),
-            "get": self.operation("list", "list", &LIST_QUERY, None, Answers::List),
+            "get": self.operation("list", "list", &WATCH_QUERY, None, Answers::List),
         });
         if *namespaced {
             list["parameters"] = json!([query("pretty", "string")]);
@@ -415,6 +415,19 @@ const DELETE_QUERY: [(&str, &str); 3] = [
     ("dryRun", "string"),
     ("gracePeriodSeconds", "integer"),
     ("propagationPolicy", "string"),
+];
+/// A list may be a watch.
+const WATCH_QUERY: [(&str, &str); 10] = [
+    ("allowWatchBookmarks", "boolean"),
+    ("continue", "string"),
+    ("fieldSelector", "string"),
+    ("labelSelector", "string"),
+    ("limit", "integer"),
+    ("resourceVersion", "string"),
+    ("resourceVersionMatch", "string"),
+    ("sendInitialEvents", "boolean"),
+    ("timeoutSeconds", "integer"),
+    ("watch", "boolean"),
 ];
 const LIST_QUERY: [(&str, &str); 7] = [
     ("continue", "string"),

@@ -75,10 +75,7 @@ impl Feed {
         let caches = Arc::new(Caches::new());
         let stop = CancellationToken::new();
         // Not the door itself: the task would keep alive what ends it.
-        let door = KubernetesDoor {
-            feed: Arc::default(),
-            ..door.clone()
-        };
+        let door = door.without_feed();
         let feeder = Feeder {
             door,
             caches: Arc::clone(&caches),

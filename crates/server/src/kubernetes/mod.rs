@@ -62,7 +62,7 @@ pub struct KubernetesDoor {
 
 impl KubernetesDoor {
     /// A door in front of an authority, for clients of an issuer. It reads roles and bindings, and answers from then on
-    /// what policies ask about them.
+    /// what policies ask about them; it shows nothing yet.
     ///
     /// # Errors
     /// If the store fails.
@@ -75,9 +75,15 @@ impl KubernetesDoor {
             feed: Arc::default(),
         })
     }
-}
 
-impl KubernetesDoor {
+    /// The same door, with nothing that it shows.
+    fn without_feed(&self) -> Self {
+        Self {
+            feed: Arc::default(),
+            ..self.clone()
+        }
+    }
+
     /// What lists and watches are served from.
     fn caches(&self) -> &Caches {
         &self.feed.get_or_init(|| Feed::start(self)).caches

@@ -187,6 +187,50 @@ async fn it_creates_and_sees_its_own_and_does_nothing_else() {
 }
 
 #[tokio::test]
+async fn it_watches_its_own_for_as_long_as_it_is_good() {
+    let api = Api::with_tokens().await;
+    let (token, other) = (api.mint("jane").await, api.mint("john").await);
+    let path = format!("{CSRS}?watch=true");
+    let mut stream = api.bearer(token.expose(), "GET", &path).open().await;
+    assert_eq!(stream.status, 200);
+    api.create(&manifest("of-admin")).await;
+    api.create_as(&other, &manifest("of-john")).await;
+    let own = api.create_as(&token, &manifest("of-jane")).await.value();
+    assert_eq!(
+        stream.event().await,
+        json!({"type": "ADDED", "object": own})
+    );
+    let actor = Requester::authority();
+    let revoked = api.world.authority.revoke_token(token.id(), false, &actor);
+    revoked.await.unwrap();
+    assert_eq!(stream.next().await, None, "soon, though nothing happens");
+    let again = api.bearer(token.expose(), "GET", &path).open().await;
+    assert_eq!(again.status, 401);
+}
+
+#[tokio::test]
+async fn hostile_input_is_cheap_tokens_leave_places_for_watches_of_others() {
+    let api = Api::with_tokens().await;
+    let token = api.mint("jane").await;
+    let path = format!("{CSRS}?watch=true");
+    let watch = || api.bearer(token.expose(), "GET", &path).open();
+    let mut streams = Vec::new();
+    loop {
+        let stream = watch().await;
+        if stream.status == 429 {
+            assert_eq!(stream.headers["retry-after"], "5");
+            break;
+        }
+        assert_eq!(stream.status, 200);
+        streams.push(stream);
+    }
+    assert_eq!(streams.len(), 2048);
+    assert_eq!(api.watch("").await.status, 200, "an administrator's");
+    streams.pop();
+    assert_eq!(watch().await.status, 200, "one went");
+}
+
+#[tokio::test]
 async fn it_is_told_what_it_may_do() {
     let api = Api::with_tokens().await;
     let token = api.mint("jane").await;
