@@ -85,14 +85,9 @@ impl Api {
 
     /// The same in a new process over the same store.
     pub(super) async fn restarted(self) -> Self {
-        let Self {
-            world,
-            admin: _,
-            door,
-            router,
-        } = self;
+        let Self { world, router, .. } = self;
         // With the door ends what follows the store for it.
-        drop((door, router));
+        drop(router);
         Self::over(world.restarted().await).await
     }
 
