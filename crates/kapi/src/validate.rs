@@ -78,22 +78,30 @@ pub fn update(
             ));
         }
     }
-    if old.metadata.deletion_timestamp.is_some() {
-        let known: BTreeSet<&str> = old.metadata.finalizers.iter().map(String::as_str).collect();
-        let added: BTreeSet<&str> = new.metadata.finalizers.iter().map(String::as_str).collect();
-        let extra: Vec<String> = added
-            .difference(&known)
-            .map(|name| crate::field::go_quote(name))
-            .collect();
-        if !extra.is_empty() {
-            let detail = format!(
-                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
-                extra.join(", ")
-            );
-            errors.push(FieldError::forbidden("metadata.finalizers", detail));
-        }
+    if let Some(error) = metadata_update(&old.metadata, &new.metadata) {
+        errors.push(error);
     }
     errors.into_vec()
+}
+
+/// Checks what changes in the metadata of an object of any kind: who waits for its deletion is settled when that begins.
+#[must_use]
+pub fn metadata_update(old: &ObjectMeta, new: &ObjectMeta) -> Option<FieldError> {
+    old.deletion_timestamp?;
+    let known: BTreeSet<&str> = old.finalizers.iter().map(String::as_str).collect();
+    let added: BTreeSet<&str> = new.finalizers.iter().map(String::as_str).collect();
+    let extra: Vec<String> = added
+        .difference(&known)
+        .map(|name| crate::field::go_quote(name))
+        .collect();
+    if extra.is_empty() {
+        return None;
+    }
+    let detail = format!(
+        "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+        extra.join(", ")
+    );
+    Some(FieldError::forbidden("metadata.finalizers", detail))
 }
 
 /// Rules that are not applied, because the stored object breaks them already.

@@ -12,7 +12,7 @@ use countersign_testkit::agent::PuppetAgent;
 use countersign_testkit::chain::Ca;
 use countersign_testkit::deadline::run_with_deadline;
 use countersign_testkit::keys;
-use countersign_testkit::server_process::ServerProcess;
+use countersign_testkit::server_process::{Addresses, ServerProcess};
 
 use crate::installation::{binary, run};
 use crate::site::install;
@@ -26,12 +26,16 @@ pub(crate) enum Block<'a> {
     Printed(&'a str),
     /// What the server's log says then.
     Logged(&'a str),
+    /// A file that lies beside the manual.
+    File(&'a str),
 }
 
 /// Somebody who follows the manual in an empty folder.
 pub(crate) struct Reader {
     folder: tempfile::TempDir,
     server: Option<ServerProcess>,
+    /// Lines of the terminal that count for all later commands.
+    exports: String,
     /// What the last commands printed.
     printed: String,
 }
@@ -42,13 +46,25 @@ impl Reader {
         let reader = Self {
             folder,
             server: None,
+            exports: String::new(),
             printed: String::new(),
         };
-        for below in ["bin", "here"] {
+        for below in ["bin", "here", "home"] {
             fs::create_dir(reader.path(below)).unwrap();
         }
         symlink(binary(), reader.path("bin/countersign")).unwrap();
         reader
+    }
+
+    /// Puts a program on the reader's `PATH`.
+    pub(crate) fn install(&self, name: &str, program: &Path) {
+        symlink(program, self.path("bin").join(name)).unwrap();
+    }
+
+    /// Puts a file into the reader's folder.
+    pub(crate) fn copy(&self, file: &Path) {
+        let name = file.file_name().unwrap();
+        fs::copy(file, self.path("here").join(name)).unwrap();
     }
 
     fn path(&self, below: &str) -> PathBuf {
@@ -65,6 +81,12 @@ impl Reader {
                 None => self.run(text),
             },
             Block::Printed(text) => self.has_read(text),
+            Block::File(text) => {
+                let files = fs::read_dir(self.path("here")).unwrap();
+                let mut files = files.map(|file| fs::read(file.unwrap().path()));
+                let is_there = files.any(|file| file.is_ok_and(|file| file == text.as_bytes()));
+                assert!(is_there, "no such file:\n{text}");
+            }
             Block::Logged(text) => {
                 let server = self.server.as_ref().unwrap();
                 let is_told =
@@ -78,27 +100,32 @@ impl Reader {
         let mut shell = Command::new("sh");
         let path = std::env::var("PATH").unwrap_or_default();
         shell
-            .args(["-c", &format!("exec 2>&1\n{commands}")])
+            .args(["-c", &format!("exec 2>&1\n{}{commands}", self.exports)])
             .current_dir(self.path("here"))
+            .env("HOME", self.path("home"))
             .env("PATH", format!("{}:{path}", self.path("bin").display()))
             .env_remove("COUNTERSIGN_DATA")
             .env_remove("RUST_LOG");
         let finished = run_with_deadline(shell, Duration::from_secs(180)).unwrap();
         self.printed = finished.stdout;
+        for line in commands.lines().filter(|line| line.starts_with("export ")) {
+            self.exports.push_str(&format!("{line}\n"));
+        }
     }
 
-    /// On free ports, which the agent is told of; the rest as printed.
+    /// On free ports, which the agent is told of, and on the same ones again; the rest as printed.
     fn serve(&mut self, arguments: &str) {
+        let before = self.server.take();
+        let [puppet, kubernetes] = [Addresses::puppet_port, Addresses::kubernetes_port].map(|of| {
+            let port = before.as_ref().and_then(|server| of(&server.addresses));
+            format!("127.0.0.1:{}", port.unwrap_or_default())
+        });
+        drop(before);
         let mut command = Command::new(binary());
         command
             .arg("serve")
             .args(arguments.split_whitespace())
-            .args([
-                "--listen",
-                "127.0.0.1:0",
-                "--kubernetes-listen",
-                "127.0.0.1:0",
-            ])
+            .args(["--listen", &puppet, "--kubernetes-listen", &kubernetes])
             .current_dir(self.path("here"))
             .env_remove("COUNTERSIGN_DATA")
             .env_remove("RUST_LOG");
@@ -151,6 +178,7 @@ pub(crate) fn blocks(section: &str) -> Vec<Block<'_>> {
             "sh" => Block::Commands(text),
             "log" => Block::Logged(text),
             "" => Block::Printed(text),
+            "yaml" => Block::File(text),
             other => panic!("a block of {other}"),
         });
     }

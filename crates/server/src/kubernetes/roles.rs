@@ -9,6 +9,7 @@ use axum::routing::{MethodRouter, get};
 use axum::{Extension, Router};
 use countersign_authority::ObjectRecord;
 use countersign_kapi::negotiate::Offer;
+use countersign_kapi::query;
 use countersign_kapi::rbac::{
     API_VERSION, ClusterRole, ClusterRoleBinding, Role, RoleBinding, escalation::EscalationFault,
 };
@@ -78,6 +79,10 @@ async fn list<T: Granting>(
 async fn show<T: Granting>(State(door): State<KubernetesDoor>, mut call: Call) -> Answer {
     call.authorize_on::<T>("get")?;
     let shape = call.shape(Offer::All)?;
+    match query::version_at_least(call.parameter("resourceVersion"))? {
+        0 => {}
+        version => door.reached(version).await?,
+    }
     let record = door.found::<T>(&call.namespace, &call.name).await?;
     shape.object(StatusCode::OK, &shown::<T>(&record)?, door.now()?)
 }

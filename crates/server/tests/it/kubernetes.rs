@@ -15,6 +15,7 @@ mod deletion;
 mod discovery;
 mod listing;
 mod rights;
+mod roles;
 mod secrets;
 mod signing;
 mod stream;

@@ -10,7 +10,7 @@ use countersign_kapi::negotiate::Offer;
 use countersign_kapi::options::{FieldValidation, WriteOptions};
 use countersign_kapi::patch::{self, PatchKind};
 use countersign_kapi::{
-    Decoded, FieldError, MAX_BODY_BYTES, ObjectMeta, Resource, Status, decode, update,
+    Decoded, FieldError, MAX_BODY_BYTES, ObjectMeta, Resource, Status, decode, update, validate,
 };
 use http::StatusCode;
 
@@ -165,7 +165,8 @@ impl KubernetesDoor {
             if generated {
                 object.metadata_mut().name = self.generated_name(&base)?;
             }
-            self.examine(place, &object, None)?;
+            self.refuse_escalation(place, &object, None)?;
+            refuse_invalid(&object, None)?;
             let key = key_of(T::GRANTS, place.namespace, &object.metadata().name);
             if options.dry_run {
                 match self.authority.object(&key).await? {
@@ -187,8 +188,14 @@ impl KubernetesDoor {
             }
         }
         let name = &object.metadata().name;
-        Err(match generated {
-            true => T::RESOURCE.no_name_generated(name).into(),
+        if generated {
+            return Err(T::RESOURCE.no_name_generated(name).into());
+        }
+        let holder = self.found::<T>(place.namespace, name).await;
+        let holder = holder.and_then(|record| shown::<T>(&record)).ok();
+        let is_going = |holder: T| holder.metadata().deletion_timestamp.is_some();
+        Err(match holder.is_some_and(is_going) {
+            true => T::RESOURCE.being_deleted(name).into(),
             false => T::RESOURCE.already_exists(name).into(),
         })
     }
@@ -205,16 +212,20 @@ impl KubernetesDoor {
             let old: T = shown(&record)?;
             let Decoded { object, warnings } = change.onto(&old)?;
             refuse_other_namespace(&object, place)?;
-            update::preconditions(&old, &object)?;
+            let preconditions = update::preconditions(&old, &object);
             let new = kept(&old, object);
             if new == old {
+                preconditions?;
                 return Ok((new, warnings));
             }
-            self.examine(place, &new, Some(&old))?;
+            // Who may not grant it hears that first, however old what they saw is.
+            self.refuse_escalation(place, &new, Some(&old))?;
+            preconditions?;
+            refuse_invalid(&new, Some(&old))?;
             if options.dry_run {
                 return Ok((new, warnings));
             }
-            let mut order = ObjectOrder {
+            let order = ObjectOrder {
                 key: record.key.clone(),
                 actor: place.user.requester(),
                 expected: Some(record.version),
@@ -222,17 +233,15 @@ impl KubernetesDoor {
                 detail: new.detail(),
             };
             let meta = new.metadata();
-            let written = match meta.deletion_timestamp.is_some() && meta.finalizers.is_empty() {
-                // Nobody holds it back any longer.
-                true => {
-                    order.body.clear();
-                    self.authority.delete_object(order).await
-                }
+            // Nobody holds it back any longer.
+            let is_gone = meta.deletion_timestamp.is_some() && meta.finalizers.is_empty();
+            let written = match is_gone {
+                true => self.authority.delete_object(order).await,
                 false => self.authority.update_object(order).await,
             };
             match written {
                 Ok(record) => {
-                    let stored = match record.body.is_empty() {
+                    let stored = match is_gone {
                         true => self.settled_as(&record, new).await?,
                         false => self.settled(&record).await?,
                     };
@@ -263,37 +272,23 @@ impl KubernetesDoor {
         Ok(object)
     }
 
-    /// Whether the writer holds what is granted, then whether it may be stored.
-    fn examine<T: Granting>(
+    /// Whether the writer holds what is granted. What only says who waits for the deletion grants nothing.
+    fn refuse_escalation<T: Granting>(
         &self,
         place: Place<'_>,
         new: &T,
         old: Option<&T>,
     ) -> Result<(), Refusal> {
-        let name = &new.metadata().name;
+        if old.is_some_and(|old| differ_in_deletion_alone(old, new)) {
+            return Ok(());
+        }
         let granter = Granter {
             authorizer: &self.authorizer,
             user: place.user.info(),
             name: place.name,
         };
         new.check(old, &granter)
-            .map_err(|fault| escalation_refusal(fault, T::RESOURCE, name))?;
-        let mut errors = new.faults(old);
-        if name.is_empty() {
-            errors.push(FieldError::required(
-                "metadata.name",
-                "name or generateName is required",
-            ));
-        }
-        // Everybody reads it who reads roles.
-        if serde_json::to_string(new).is_ok_and(|text| looks_like_a_token(&text)) {
-            let detail = "holds an enrolment token, which is a secret: revoke it and mint another";
-            errors.push(FieldError::forbidden("metadata", detail));
-        }
-        match errors.is_empty() {
-            true => Ok(()),
-            false => Err(T::RESOURCE.invalid(name, &errors).into()),
-        }
+            .map_err(|fault| escalation_refusal(fault, T::RESOURCE, &new.metadata().name))
     }
 
     /// What was written, once it counts.
@@ -308,6 +303,32 @@ impl KubernetesDoor {
             .await?;
         Ok(object)
     }
+}
+
+/// Whether an object may be stored as it is.
+fn refuse_invalid<T: Granting>(new: &T, old: Option<&T>) -> Result<(), Refusal> {
+    let name = &new.metadata().name;
+    let mut errors = new.faults(old);
+    errors.extend(old.and_then(|old| validate::metadata_update(old.metadata(), new.metadata())));
+    // Everybody reads it who reads roles.
+    if serde_json::to_string(new).is_ok_and(|text| looks_like_a_token(&text)) {
+        let detail = "holds an enrolment token, which is a secret: revoke it and mint another";
+        errors.push(FieldError::forbidden("metadata", detail));
+    }
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(T::RESOURCE.invalid(name, &errors).into()),
+    }
+}
+
+/// Whether nothing else was changed than who waits for the deletion of an object, and what it belongs to.
+fn differ_in_deletion_alone<T: Granting>(old: &T, new: &T) -> bool {
+    let mut same = new.clone();
+    let meta = same.metadata_mut();
+    meta.finalizers.clone_from(&old.metadata().finalizers);
+    meta.owner_references
+        .clone_from(&old.metadata().owner_references);
+    same == *old
 }
 
 /// What an update changes; the rest stays as it is.

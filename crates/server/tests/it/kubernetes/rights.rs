@@ -56,20 +56,20 @@ impl Api {
     }
 
     /// Gives a user a cluster role of these rules.
-    async fn grant(&self, user: &str, rules: Value) {
+    pub(super) async fn grant(&self, user: &str, rules: Value) {
         self.put(RbacKind::ClusterRole, "", user, json!({"rules": rules}))
             .await;
         self.bind(user, user).await;
     }
 
-    async fn bind(&self, user: &str, role: &str) {
+    pub(super) async fn bind(&self, user: &str, role: &str) {
         let body = json!({"subjects": [{"kind": "User", "name": user}],
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}});
         self.put(RbacKind::ClusterRoleBinding, "", user, body).await;
     }
 
     /// A user by a certificate of the signer of API clients.
-    async fn user(&self, name: &str, group: &str) -> Peer {
+    pub(super) async fn user(&self, name: &str, group: &str) -> Peer {
         let request = CsrBuilder::new(name).organization(group);
         self.world.client(KUBE_CLIENT, name, &request).await
     }
@@ -86,7 +86,7 @@ impl Api {
         Peer::with_client(self.admin.address, client)
     }
 
-    async fn status(&self, who: &Peer, method: &str, path: &str) -> u16 {
+    pub(super) async fn status(&self, who: &Peer, method: &str, path: &str) -> u16 {
         let reply = self.call(method, path).from(who).send().await;
         reply.status.as_u16()
     }
@@ -120,7 +120,7 @@ fn order(kind: RbacKind, namespace: &str, name: &str, body: &Value) -> ObjectOrd
     }
 }
 
-fn requests(verbs: &[&str]) -> Value {
+pub(super) fn requests(verbs: &[&str]) -> Value {
     json!({"apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests"], "verbs": verbs})
 }
 
