@@ -29,6 +29,7 @@ mod interrupted;
 mod invariants;
 mod kubeconfig;
 mod kubectl;
+mod kubernetes_differential;
 mod lifecycle;
 mod limits;
 mod machines;
