@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Result, ensure};
 
 use crate::cache::Builder;
-use crate::go::Programs;
+use crate::go::{Effort, Programs};
 use crate::invocation::quietly;
 use crate::{debian_kubectl, python};
 
@@ -50,12 +50,12 @@ impl Kubernetes {
                 None => ensure_etcd(builder),
             },
             kubelet: ensure_kubelet(builder),
+            debian_kubectl: debian_kubectl::ensure(builder),
+            python: python::KUBERNETES.ensure(builder),
             clients: RELEASES
                 .into_iter()
                 .map(|release| (release, release.ensure(builder)))
                 .collect(),
-            debian_kubectl: debian_kubectl::ensure(builder),
-            python: python::KUBERNETES.ensure(builder),
         }
     }
 
@@ -108,6 +108,11 @@ impl Release {
             modfile: &self.modfile(),
             packages: &["./kubectl", "./informer"],
             release: self.version,
+            // The newest one shares what was compiled for the servers.
+            effort: match self.version {
+                SERVER_VERSION => Effort::Full,
+                _ => Effort::Little,
+            },
         };
         programs.ensure(builder, |part| {
             let mut kubectl = Command::new(part.join("kubectl"));
@@ -133,6 +138,7 @@ fn ensure_servers(builder: &Builder<'_>, names: &[&str]) -> Result<PathBuf> {
         modfile: "go.mod",
         packages: &packages,
         release: SERVER_VERSION,
+        effort: Effort::Full,
     };
     programs.ensure(builder, |part| {
         names.iter().try_for_each(|name| {
@@ -151,6 +157,7 @@ fn ensure_kubelet(builder: &Builder<'_>) -> Result<PathBuf> {
         modfile: "go.mod",
         packages: &["./kubelet"],
         release: SERVER_VERSION,
+        effort: Effort::Full,
     };
     programs.ensure(builder, |_| Ok(()))
 }
@@ -162,6 +169,7 @@ fn ensure_etcd(builder: &Builder<'_>) -> Result<PathBuf> {
         modfile: "go.mod",
         packages: &["."],
         release: "",
+        effort: Effort::Full,
     };
     programs.ensure(builder, |part| {
         says(
@@ -188,28 +196,28 @@ const ETCD_VERSION: &str = "3.6.16";
 /// `testkit::counterparts::KubernetesRelease` has the same ones.
 const RELEASES: [Release; 6] = [
     Release {
-        minor: "1.28",
-        version: "v1.28.15",
-    },
-    Release {
-        minor: "1.29",
-        version: "v1.29.15",
-    },
-    Release {
-        minor: "1.31",
-        version: "v1.31.14",
-    },
-    Release {
-        minor: "1.32",
-        version: "v1.32.13",
+        minor: "1.36",
+        version: SERVER_VERSION,
     },
     Release {
         minor: "1.33",
         version: "v1.33.13",
     },
     Release {
-        minor: "1.36",
-        version: SERVER_VERSION,
+        minor: "1.32",
+        version: "v1.32.13",
+    },
+    Release {
+        minor: "1.31",
+        version: "v1.31.14",
+    },
+    Release {
+        minor: "1.29",
+        version: "v1.29.15",
+    },
+    Release {
+        minor: "1.28",
+        version: "v1.28.15",
     },
 ];
 

@@ -146,7 +146,7 @@ impl Core {
                 let asked = act.lifetime.or(record.wishes.expiration_seconds);
                 let validity = signer
                     .profile
-                    .validity(asked, self.clock.now(), issuer)
+                    .validity(asked, self.clock.now(), &issuer)
                     .map_err(Broken::from)?;
                 let approval = Approval::from_recorded_decision(explanation.clone());
                 let drafted = approval.map(|approval| {
@@ -188,8 +188,13 @@ impl Core {
         }
         self.commit_act(&act, &record, change).await?;
         if let Some(draft) = draft {
-            self.complete(Intended::after_durable_commit(draft), record.retained)
-                .await?;
+            let intended = Intended::after_durable_commit(draft);
+            match self.complete(intended, record.retained).await {
+                Ok(_) => {}
+                // A signer elsewhere was faster: the approval stands, and what it was for is settled.
+                Err(Broken::Contended) if self.is_settled(&record).await? => {}
+                Err(fault) => return Err(fault.into()),
+            }
         }
         drop(flight);
         self.reread(&record).await
@@ -306,7 +311,7 @@ impl Core {
         Ok((record, explanation))
     }
 
-    async fn find(&self, act: &Act) -> Result<RequestRecord, ActFault> {
+    pub(crate) async fn find(&self, act: &Act) -> Result<RequestRecord, ActFault> {
         let found = self
             .store
             .request_at(&act.door, &act.key, Past::Ignore)
@@ -324,7 +329,7 @@ impl Core {
         }
     }
 
-    async fn commit_act(
+    pub(crate) async fn commit_act(
         &self,
         act: &Act,
         record: &RequestRecord,
@@ -350,7 +355,15 @@ impl Core {
         }
     }
 
-    async fn reread(&self, record: &RequestRecord) -> Result<RequestRecord, ActFault> {
+    async fn is_settled(&self, record: &RequestRecord) -> Result<bool, ActFault> {
+        let now = self.reread(record).await?;
+        Ok(matches!(
+            now.state,
+            RequestState::Issued | RequestState::Failed
+        ))
+    }
+
+    pub(crate) async fn reread(&self, record: &RequestRecord) -> Result<RequestRecord, ActFault> {
         let found = self.store.request(record.id).await.map_err(Broken::from)?;
         found.ok_or_else(|| ActFault::NotFound {
             door: record.door.to_string(),
@@ -368,7 +381,7 @@ fn written(writes: Vec<Write>, audit: Vec<AuditEntry>) -> Change {
 }
 
 impl Act {
-    fn audit(
+    pub(crate) fn audit(
         &self,
         action: &'static str,
         record: &RequestRecord,

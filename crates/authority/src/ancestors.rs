@@ -422,17 +422,17 @@ async fn put(
         let (core, id) = (Arc::clone(&core), id.clone());
         let now = core.clock.now();
         let kept = revocations.ancestors.load_full();
-        aside(move || kept.choose(core.issuer(&id)?, &submitted, now)).await??
+        aside(move || kept.choose(&*core.issuer(&id)?, &submitted, now)).await??
     };
     if new.is_empty() {
         return Ok(0);
     }
     let count = new.len();
-    let change = taken(issuer, new, &actor, core.clock.now());
+    let change = taken(&issuer, new, &actor, core.clock.now());
     core.commit(change).await.map_err(commit_broken)?;
     info!(issuer = %id, count, %actor, "CRLs of the CAs above were taken");
-    core.load_ancestors(issuer, revocations).await?;
-    revocations.compose_anew(issuer);
+    core.load_ancestors(&issuer, revocations).await?;
+    revocations.compose_anew(&issuer);
     Ok(count)
 }
 

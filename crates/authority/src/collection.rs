@@ -2,8 +2,11 @@
 //! windows.
 //!
 //! Certificates stay in the ledger whatever happens to their requests. The age of a request that waits counts from its
-//! arrival, that of a decided one from its decision.
+//! arrival, that of a decided one from its decision; a door may know better, and has the last word on what it holds back.
+//! Each request is forgotten by a commit of its own, if it still is as it was read: a collection that is cut short is
+//! ended by the next one.
 
+use std::fmt;
 use std::sync::Arc;
 
 use countersign_pki::UnixTime;
@@ -29,12 +32,46 @@ pub struct Retention {
     pub state: RequestState,
     /// Older ones are forgotten.
     pub seconds: u64,
-    /// What the door says of one that is about to be.
-    pub hold: Hold,
+    /// What becomes of younger ones whose certificate has ended.
+    pub when_ended: WhenEnded,
+    /// What the door knows of them.
+    pub keeper: &'static dyn Keeper,
 }
 
-/// Asks a door whether it holds a request back, now.
-pub type Hold = fn(&RequestRecord, UnixTime) -> Held;
+/// What becomes of an issued request whose certificate has ended before the request is old.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenEnded {
+    /// It stays until it is old.
+    Stays,
+    /// It is forgotten at once.
+    Goes,
+}
+
+/// What a door knows of its requests beyond their records. It must not wait for anything.
+pub trait Keeper: fmt::Debug + Send + Sync {
+    /// Since when a request stands where it stands.
+    fn since(&self, record: &RequestRecord) -> UnixTime {
+        usually_since(record)
+    }
+
+    /// The end of a certificate that the engine did not issue; `None`: there is none.
+    fn certificate_end(&self, record: &RequestRecord) -> Option<UnixTime> {
+        let _has_none = record;
+        None
+    }
+
+    /// Whether the door holds a request back that is about to be forgotten.
+    fn hold(&self, record: &RequestRecord, now: UnixTime) -> Held {
+        let _lets_go = (record, now);
+        Held::No
+    }
+}
+
+/// For doors that know nothing more.
+#[derive(Clone, Copy, Debug)]
+pub struct PlainKeeper;
+
+impl Keeper for PlainKeeper {}
 
 /// Whether a door holds a request back that is old.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,13 +82,6 @@ pub enum Held {
     Yes,
     /// It does, and notes in its own data that the request should go.
     Noting(Vec<u8>),
-}
-
-impl Held {
-    /// For doors that hold nothing back.
-    pub fn never(_record: &RequestRecord, _now: UnixTime) -> Self {
-        Self::No
-    }
 }
 
 /// What a collection came to.
@@ -125,14 +155,19 @@ impl Core {
     async fn collect(&self, rule: &Retention) -> Result<u64, Broken> {
         let now = self.clock.now();
         let cutoff = now.minus_seconds(rule.seconds);
+        // Nobody decides before a request arrives: what is decided that long ago also arrived that long ago. What has
+        // ended may have arrived at any time.
+        let before = match (rule.state, rule.when_ended) {
+            (RequestState::Issued, WhenEnded::Goes) => now,
+            (_, WhenEnded::Goes | WhenEnded::Stays) => cutoff,
+        };
         let mut after: Option<RequestId> = None;
         let mut total: u64 = 0;
         loop {
-            // Nobody decides before a request arrives: what is decided that long ago also arrived that long ago.
             let filter = AgeFilter {
                 door: rule.door.clone(),
                 state: rule.state,
-                before: cutoff,
+                before,
                 after,
                 limit: BATCH,
             };
@@ -141,12 +176,13 @@ impl Core {
                 return Ok(total);
             };
             after = Some(last.id);
-            let old = page.iter().filter(|record| age_from(record) < cutoff);
             // One group of the writer at most: between two batches others have their turn.
-            let ended = join_all(old.map(|record| self.forget(record, rule.hold, now))).await;
+            let each = page
+                .iter()
+                .map(|record| self.collect_one(record, rule, now));
             let mut count: u64 = 0;
             let mut first_fault = None;
-            for forgotten in ended {
+            for forgotten in join_all(each).await {
                 match forgotten {
                     Ok(true) => count = count.saturating_add(1),
                     Ok(false) => {}
@@ -163,14 +199,53 @@ impl Core {
         }
     }
 
+    /// Whether it was old, or ended, and is gone.
+    async fn collect_one(
+        &self,
+        record: &RequestRecord,
+        rule: &Retention,
+        now: UnixTime,
+    ) -> Result<bool, Broken> {
+        let since = rule.keeper.since(record).max(record.created);
+        if since < now.minus_seconds(rule.seconds) {
+            let why = format!("{} since {since}", record.state.word());
+            return self.forget(record, rule, why, now).await;
+        }
+        if record.state != RequestState::Issued || rule.when_ended == WhenEnded::Stays {
+            return Ok(false);
+        }
+        match self.certificate_end(record, rule).await? {
+            Some(end) if end < now => {
+                let why = format!("its certificate ended at {end}");
+                self.forget(record, rule, why, now).await
+            }
+            Some(_) | None => Ok(false),
+        }
+    }
+
+    async fn certificate_end(
+        &self,
+        record: &RequestRecord,
+        rule: &Retention,
+    ) -> Result<Option<UnixTime>, Broken> {
+        match &record.certificate {
+            Some((issuer, serial)) => {
+                let entry = self.store.certificate(issuer, serial).await?;
+                Ok(entry.map(|entry| entry.not_after))
+            }
+            None => Ok(rule.keeper.certificate_end(record)),
+        }
+    }
+
     /// Whether it is gone: it was still as it had been read, and its door let go of it.
     async fn forget(
         &self,
         record: &RequestRecord,
-        hold: Hold,
+        rule: &Retention,
+        why: String,
         now: UnixTime,
     ) -> Result<bool, Broken> {
-        let (write, is_gone) = match hold(record, now) {
+        let (write, is_gone) = match rule.keeper.hold(record, now) {
             Held::Yes => return Ok(false),
             Held::No => (Write::DeleteRequest(record.id), true),
             Held::Noting(attachment) => {
@@ -187,13 +262,7 @@ impl Core {
                 version: record.version,
             }],
             writes: vec![write],
-            audit: vec![
-                AuditEntry::on(record, now, Requester::authority(), "collect").detail(format!(
-                    "{} since {}",
-                    record.state.word(),
-                    age_from(record)
-                )),
-            ],
+            audit: vec![AuditEntry::on(record, now, Requester::authority(), "collect").detail(why)],
         };
         match self.commit(change).await {
             Ok(_) => Ok(is_gone),
@@ -203,7 +272,7 @@ impl Core {
     }
 }
 
-fn age_from(record: &RequestRecord) -> UnixTime {
+fn usually_since(record: &RequestRecord) -> UnixTime {
     match record.state {
         RequestState::Pending => record.created,
         RequestState::Approved

@@ -135,14 +135,15 @@ impl Core {
         covers: Revision,
         publish: Publish,
     ) -> Result<(), Broken> {
-        let issuer = self.issuer(id)?;
         let Some(revocations) = self.revocations.get(id) else {
             return Ok(());
         };
         let mut publishing = revocations.publishing.lock().await;
-        self.publish_full_crl(issuer, revocations, covers, publish)
+        // Not before it is our turn: the list after one of a new key is never one of the old.
+        let issuer = self.issuer(id)?;
+        self.publish_full_crl(&issuer, revocations, covers, publish)
             .await?;
-        self.publish_infra_crl(issuer, revocations, &mut publishing)
+        self.publish_infra_crl(&issuer, revocations, &mut publishing)
             .await
     }
 
@@ -230,7 +231,7 @@ impl Core {
             entries,
         };
         let to_be_signed = revocations.at_length(|| template.to_be_signed())?;
-        let signature = self.sign(issuer.id(), &to_be_signed).await?;
+        let signature = self.sign(issuer, &to_be_signed).await?;
         let der = seal(&to_be_signed, issuer.algorithm(), &signature.0)?;
         Ok(CrlRecord {
             issuer: issuer.id().clone(),

@@ -117,7 +117,8 @@ pub(crate) struct Core {
     pub(crate) keys: Arc<dyn KeyStore>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<dyn Entropy>,
-    pub(crate) issuers: BTreeMap<IssuerId, Issuer>,
+    /// Each may be replaced by one with another key and certificate at any time.
+    pub(crate) issuers: BTreeMap<IssuerId, ArcSwap<Issuer>>,
     pub(crate) rules: ArcSwap<Rules>,
     pub(crate) limits: Limits,
     pub(crate) evidence: LocalEvidence,
@@ -173,7 +174,7 @@ impl Authority {
             issuers: config
                 .issuers
                 .into_iter()
-                .map(|i| (i.id().clone(), i))
+                .map(|i| (i.id().clone(), ArcSwap::from_pointee(i)))
                 .collect(),
             rules: ArcSwap::from_pointee(Rules {
                 policy: Arc::new(config.policy),
@@ -210,14 +211,14 @@ impl Authority {
         Ok(authority)
     }
 
-    /// An issuer by name.
-    pub fn issuer(&self, id: &IssuerId) -> Option<&Issuer> {
-        self.core.issuers.get(id)
+    /// An issuer by name, as it is now.
+    pub fn issuer(&self, id: &IssuerId) -> Option<Arc<Issuer>> {
+        self.core.issuers.get(id).map(ArcSwap::load_full)
     }
 
     /// Every issuer.
-    pub fn issuers(&self) -> impl Iterator<Item = &Issuer> {
-        self.core.issuers.values()
+    pub fn issuers(&self) -> impl Iterator<Item = Arc<Issuer>> {
+        self.core.issuers.values().map(ArcSwap::load_full)
     }
 
     /// A signer by name.
@@ -425,9 +426,10 @@ impl Core {
         self.rules.load().signer(name)
     }
 
-    pub(crate) fn issuer(&self, id: &IssuerId) -> Result<&Issuer, Broken> {
+    pub(crate) fn issuer(&self, id: &IssuerId) -> Result<Arc<Issuer>, Broken> {
         let unknown = || SignFault::UnknownIssuer { issuer: id.clone() };
-        Ok(self.issuers.get(id).ok_or_else(unknown)?)
+        let issuer = self.issuers.get(id).ok_or_else(unknown)?;
+        Ok(issuer.load_full())
     }
 
     /// Takes the latest time of the last audit entries as seen: a clock that went back while nobody looked has gone back
@@ -479,10 +481,12 @@ impl Core {
         Ok(Serial::random_from(random))
     }
 
-    /// A signature by the issuer's key, verified before release where that is due.
-    pub(crate) async fn sign(&self, id: &IssuerId, message: &[u8]) -> Result<Signature, Broken> {
+    /// A signature by the key of the issuer's certificate, verified before release where that is due.
+    pub(crate) async fn sign(&self, issuer: &Issuer, message: &[u8]) -> Result<Signature, Broken> {
+        let id = issuer.id();
+        let spki = issuer.certificate().spki_der();
         let begun = Instant::now();
-        let signed = self.keys.sign(id, message.to_vec()).await;
+        let signed = self.keys.sign(id, spki, message.to_vec()).await;
         let ended = match signed {
             Ok(_) => Ended::Well,
             Err(_) => Ended::Failed,
@@ -491,8 +495,6 @@ impl Core {
         let signature = signed?;
         let count = self.signatures.fetch_add(1, Ordering::Relaxed);
         if self.keys.verify_each(id) || count.is_multiple_of(self.limits.verify_one_in.max(1)) {
-            let issuer = self.issuer(id)?;
-            let spki = issuer.certificate().spki_der();
             verify(issuer.algorithm(), spki, message, &signature.0)
                 .map_err(|_| SignFault::Unverifiable { issuer: id.clone() })?;
         }

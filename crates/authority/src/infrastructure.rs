@@ -70,10 +70,10 @@ impl Core {
         let scope = CrlScope::Infrastructure;
         revocations.serve_from(self.clock.now());
         if let Some(record) = self.store.crl(id, scope).await? {
-            revocations.publish(issuer, record);
+            revocations.publish(&issuer, record);
         }
         *publishing = Some(Infrastructure::new(inventory));
-        self.publish_infra_crl(issuer, revocations, &mut publishing)
+        self.publish_infra_crl(&issuer, revocations, &mut publishing)
             .await
     }
 

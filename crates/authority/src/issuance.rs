@@ -3,8 +3,11 @@
 //! `Draft` → (intent durable) → [`Intended`] → (key) → [`Sealed`] → (record durable) → [`Issued`]. None
 //! of them is `Clone`; the two constructors named `after_durable_commit` are the places to audit.
 
+use std::sync::Arc;
+
 use countersign_pki::{EncodeFault, SignatureAlgorithm, seal};
 
+use crate::issuer::Issuer;
 use crate::keystore::Signature;
 use crate::model::Intent;
 use crate::store::Write;
@@ -14,20 +17,30 @@ use crate::store::Write;
 pub struct Draft {
     intent: Intent,
     to_be_signed: Vec<u8>,
-    algorithm: SignatureAlgorithm,
+    /// As it was when this was drafted: its key signs this, whatever key the issuer has by then.
+    issuer: Arc<Issuer>,
+    /// The lifetime that was asked for.
+    asked_seconds: Option<u64>,
 }
 
 impl Draft {
     pub(crate) fn new(
         intent: Intent,
         to_be_signed: Vec<u8>,
-        algorithm: SignatureAlgorithm,
+        issuer: Arc<Issuer>,
+        asked_seconds: Option<u64>,
     ) -> Self {
         Self {
             intent,
             to_be_signed,
-            algorithm,
+            issuer,
+            asked_seconds,
         }
+    }
+
+    /// Who is to sign it.
+    pub(crate) fn issuer(&self) -> &Issuer {
+        &self.issuer
     }
 
     /// The intent to be stored.
@@ -58,7 +71,12 @@ impl Intended {
 
     /// The algorithm the signature must have.
     pub fn algorithm(&self) -> SignatureAlgorithm {
-        self.0.algorithm
+        self.0.issuer.algorithm()
+    }
+
+    /// Who signs it.
+    pub(crate) fn issuer(&self) -> &Arc<Issuer> {
+        &self.0.issuer
     }
 
     /// What the key signs.
@@ -68,10 +86,11 @@ impl Intended {
 
     /// Joins draft and signature.
     pub fn seal(self, signature: &Signature) -> Result<Sealed, EncodeFault> {
-        let der = seal(&self.0.to_be_signed, self.0.algorithm, &signature.0)?;
+        let der = seal(&self.0.to_be_signed, self.algorithm(), &signature.0)?;
         Ok(Sealed {
             intent: self.0.intent,
             der,
+            asked_seconds: self.0.asked_seconds,
         })
     }
 }
@@ -81,6 +100,7 @@ impl Intended {
 pub struct Sealed {
     intent: Intent,
     der: Vec<u8>,
+    asked_seconds: Option<u64>,
 }
 
 impl Sealed {
@@ -104,6 +124,7 @@ impl Sealed {
 pub struct Issued {
     intent: Intent,
     der: Vec<u8>,
+    asked_seconds: Option<u64>,
 }
 
 impl Issued {
@@ -112,7 +133,13 @@ impl Issued {
         Self {
             intent: sealed.intent,
             der: sealed.der,
+            asked_seconds: sealed.asked_seconds,
         }
+    }
+
+    /// The lifetime that was asked for, to be compared with what it got.
+    pub(crate) fn asked_seconds(&self) -> Option<u64> {
+        self.asked_seconds
     }
 
     /// The intent it completed: issuer, serial, name, validity.

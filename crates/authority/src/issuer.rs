@@ -57,6 +57,8 @@ pub struct Issuer {
     algorithm: SignatureAlgorithm,
     key_id: Vec<u8>,
     serials: Serials,
+    /// CA certificates that it signed with before, newest first.
+    previous: Vec<Certificate>,
 }
 
 /// How the serials of an issuer's certificates are chosen.
@@ -94,6 +96,7 @@ impl Issuer {
             algorithm,
             key_id,
             serials: Serials::default(),
+            previous: Vec::new(),
         })
     }
 
@@ -101,6 +104,53 @@ impl Issuer {
     #[must_use]
     pub fn with_serials(self, serials: Serials) -> Self {
         Self { serials, ..self }
+    }
+
+    /// The same with the CA certificates that it had before. What they signed counts as its own; the ledger is asked all the
+    /// same.
+    #[must_use]
+    pub fn with_previous(self, previous: Vec<Certificate>) -> Self {
+        Self { previous, ..self }
+    }
+
+    /// The CA certificates that it had before, newest first.
+    pub fn previous(&self) -> &[Certificate] {
+        &self.previous
+    }
+
+    /// Whether it has signed a certificate, with the key it has or with one it had.
+    pub fn has_signed(&self, certificate: &Certificate) -> bool {
+        let by = |ca: &Certificate| certificate.verify_signed_by(ca.spki_der()).is_ok();
+        by(self.certificate()) || self.previous.iter().any(by)
+    }
+
+    /// What those who meet its certificates are to trust: the chain, and the CA certificates that it had before.
+    pub fn trust_pem(&self) -> String {
+        self.known().map(Certificate::to_pem).collect()
+    }
+
+    /// Every CA certificate that matters to it: its own, those above, those before.
+    fn known(&self) -> impl Iterator<Item = &Certificate> {
+        let own = std::iter::once(self.certificate()).chain(self.ancestors());
+        own.chain(&self.previous)
+    }
+
+    /// What the holder of one of its certificates shows beside it: the CAs above, without the root, which others have. Of a
+    /// certificate that it signed before it had its present chain, those of that time.
+    pub fn intermediates_of(&self, certificate: &Certificate) -> String {
+        let mut text = String::new();
+        let mut below = certificate;
+        // Each step is one up; there are no more steps than certificates.
+        for _ in self.known() {
+            match self.known().find(|ca| is_above(ca, below)) {
+                Some(ca) if !ca.is_self_issued() => {
+                    text.push_str(&ca.to_pem());
+                    below = ca;
+                }
+                Some(_) | None => break,
+            }
+        }
+        text
     }
 
     /// How its serials are chosen.
@@ -142,6 +192,13 @@ impl Issuer {
     pub fn not_after(&self) -> UnixTime {
         self.certificate().not_after()
     }
+}
+
+/// Whether a CA is the one that a certificate says has signed it. CAs of one name are told apart by their keys.
+fn is_above(ca: &Certificate, certificate: &Certificate) -> bool {
+    let same_key = |id: &[u8]| key_id(ca).is_ok_and(|own| own == id);
+    ca.subject().der() == certificate.issuer().der()
+        && certificate.authority_key_id().is_none_or(same_key)
 }
 
 /// Why a chain cannot serve as an issuer.

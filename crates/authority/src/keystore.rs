@@ -10,13 +10,15 @@ pub trait KeyStore: Send + Sync {
     /// The algorithm of an issuer's key.
     fn algorithm(&self, issuer: &IssuerId) -> Result<SignatureAlgorithm, SignFault>;
 
-    /// The issuer's public key as `SubjectPublicKeyInfo` DER.
+    /// The issuer's public key as `SubjectPublicKeyInfo` DER: of the key it has now.
     fn public_key(&self, issuer: &IssuerId) -> Result<Vec<u8>, SignFault>;
 
-    /// Signs `message` with the issuer's key.
+    /// Signs `message` with the key of the issuer that has this public half. An issuer's key may be replaced at any time,
+    /// and what names the one before it must be signed by that one.
     fn sign(
         &self,
         issuer: &IssuerId,
+        public_key: &[u8],
         message: Vec<u8>,
     ) -> BoxFuture<'_, Result<Signature, SignFault>>;
 
@@ -41,6 +43,12 @@ pub enum SignFault {
     /// The queue of the signing threads is full.
     #[error("the signing queue of issuer {issuer} is full")]
     Overloaded {
+        /// The issuer asked for.
+        issuer: IssuerId,
+    },
+    /// The issuer has another key by now.
+    #[error("the key of issuer {issuer} was replaced")]
+    Replaced {
         /// The issuer asked for.
         issuer: IssuerId,
     },

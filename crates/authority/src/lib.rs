@@ -43,10 +43,12 @@ mod recovery;
 mod renewal;
 mod retirement;
 mod revocation;
+mod settlement;
 mod signer;
 mod signing;
 mod storing;
 mod submission;
+mod succession;
 mod telemetry;
 mod token;
 mod unlisting;
@@ -64,7 +66,7 @@ pub use bootstrap::{
 };
 pub use chain::{Chain, Way};
 pub use clock::{Clock, Entropy, EntropyFault, SystemClock};
-pub use collection::{Collected, Held, Hold, Retention};
+pub use collection::{Collected, Held, Keeper, PlainKeeper, Retention, WhenEnded};
 pub use countersign_policy::AccessAnswer;
 pub use crl::{CrlEnd, CrlState};
 pub use decider::{Deciders, Question, QuestionToken};
@@ -90,12 +92,13 @@ pub use profile::{Profile, ProfileFault};
 pub use renewal::RenewFault;
 pub use retirement::Retired;
 pub use sealing::{Seal, SealFault, SealHead, SealKey, Sealed};
+pub use settlement::Settlement;
 pub use signer::{OnWaiting, Signer};
 pub use store::Store;
 pub use submission::{Duplicate, Submission, Submitted};
 pub use telemetry::{
-    CommitOutcome, DecisionOutcome, Ended, ExecutionOutcome, Telemetry, TokenEvent, Unobserved,
-    WebhookOutcome,
+    CommitOutcome, DecisionOutcome, Ended, ExecutionOutcome, Honored, Telemetry, TokenEvent,
+    Unobserved, WebhookOutcome,
 };
 pub use token::{
     BEARER_EXTRA, BearerToken, CarriedToken, Check, FoundToken, ListedToken, MacKey,

@@ -228,7 +228,7 @@ impl Core {
             (Verdict::Approve(approval), Some(signer)) => {
                 let issuer = self.issuer(&signer.issuer)?;
                 let asked = record.wishes.expiration_seconds;
-                let validity = signer.profile.validity(asked, now, issuer)?;
+                let validity = signer.profile.validity(asked, now, &issuer)?;
                 let of = DraftFor {
                     id: record.id,
                     csr,

@@ -248,7 +248,7 @@ impl Core {
         let asked = lifetime.min(approved_lifetime(entry, signer));
         let validity = signer
             .profile
-            .validity(Some(asked), now, issuer)
+            .validity(Some(asked), now, &issuer)
             .map_err(Broken::from)?;
         let approval = Approval::from_recorded_decision(record.explanation.clone())
             .ok_or(RenewFault::NoRequest { serial })?;
@@ -261,7 +261,7 @@ impl Core {
         };
         let draft = self.draft(approval, signer, of)?;
         let unsigned =
-            seal(draft.to_be_signed(), issuer.algorithm(), &[0]).map_err(Broken::from)?;
+            seal(draft.to_be_signed(), draft.issuer().algorithm(), &[0]).map_err(Broken::from)?;
         let wider = |what| RenewFault::Wider { serial, what };
         let unreadable = |_| wider("the two cannot be compared");
         let old = Certificate::parse(&entry.der).map_err(unreadable)?;

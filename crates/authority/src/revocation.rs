@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use countersign_pki::{RevocationReason, Serial, UnixTime};
+use countersign_pki::{Crl, RevocationReason, Serial, UnixTime, VerifyFault};
 use countersign_policy::Requester;
 use tokio::sync::{Mutex, watch};
 use tracing::{info, warn};
@@ -15,8 +15,8 @@ use crate::crl::{CrlState, DAY, Publish, lists_all};
 use crate::engine::{Authority, Core};
 use crate::faults::{Broken, RevokeFault};
 use crate::infrastructure::Infrastructure;
-use crate::issuer::IssuerId;
-use crate::model::{CrlScope, LedgerEntry, Revision, Revocation, Revoked};
+use crate::issuer::{Issuer, IssuerId};
+use crate::model::{CrlRecord, CrlScope, LedgerEntry, Revision, Revocation, Revoked};
 use crate::signing::{MAX_TRIES, commit_broken};
 use crate::store::{Change, CommitFault, Precondition, Write};
 
@@ -220,7 +220,7 @@ impl Core {
         for (issuer, revocations) in &self.revocations {
             let own = self.issuer(issuer)?;
             revocations.serve_from(now);
-            self.load_ancestors(own, revocations).await?;
+            self.load_ancestors(&own, revocations).await?;
             self.warn_of_ancestors(issuer, revocations);
             // All of them: a clock that is ahead at start must not make the index forget.
             let (revision, all) = self.store.revocations(issuer, UnixTime(i64::MIN)).await?;
@@ -230,7 +230,7 @@ impl Core {
             let on_record = self.store.crl(issuer, CrlScope::Full).await?;
             let complete = on_record
                 .as_ref()
-                .is_some_and(|record| lists_all(record, &index, now));
+                .is_some_and(|record| lists_all(record, &index, now) && is_of(record, &own));
             *revocations
                 .index
                 .write()
@@ -239,7 +239,7 @@ impl Core {
                 if complete {
                     record.covers = revision;
                 }
-                revocations.publish(own, record);
+                revocations.publish(&own, record);
             }
             if !complete
                 && let Err(fault) = self.publish_crl(issuer, revision, Publish::Always).await
@@ -293,6 +293,16 @@ impl Revocations {
         }
         is_time
     }
+}
+
+/// Whether the issuer has signed a list with the key it has now. One that was taken over may be too old to be verified.
+fn is_of(record: &CrlRecord, issuer: &Issuer) -> bool {
+    let spki = issuer.certificate().spki_der();
+    Crl::parse(&record.der).is_ok_and(|list| match list.verify_signed_by(spki) {
+        Ok(())
+        | Err(VerifyFault::WeakSignature { .. } | VerifyFault::UnsupportedAlgorithm { .. }) => true,
+        Err(_) => false,
+    })
 }
 
 enum Target {

@@ -1,5 +1,7 @@
 //! From an approval to a certificate on record: draft, signature, record.
 
+use std::sync::Arc;
+
 use countersign_pki::CheckedCsr;
 use countersign_policy::{Approval, Wishes};
 
@@ -13,6 +15,7 @@ use crate::model::{RequestId, RequestState, Revision};
 use crate::profile::{Drafting, Validity};
 use crate::signer::Signer;
 use crate::store::{Change, CommitFault, Precondition, RequestUpdate, Write};
+use crate::telemetry::Honored;
 use crate::token::TokenId;
 
 /// What a draft is made from.
@@ -59,22 +62,29 @@ impl Core {
             key: of.key,
             wishes: of.wishes,
             signer: &signer.name,
-            issuer,
+            issuer: &issuer,
             serial: self.new_serial(&signer.issuer)?,
-            validity: of.validity,
+            // It may have been replaced since the validity was found.
+            validity: of.validity.within(&issuer),
             owner: self.owner.clone(),
             lease_until: self.clock.now().plus_seconds(self.limits.lease_seconds),
         };
         Ok(signer.profile.draft(approval, drafting)?)
     }
 
-    /// Signs what is intended and puts it on record. On failure the intent stays open for recovery.
+    /// Signs what is intended and puts it on record, unless a signer elsewhere has settled the request meanwhile. On
+    /// failure the intent stays open for recovery.
     pub(crate) async fn complete(
         &self,
         intended: Intended,
         retained: bool,
     ) -> Result<(Issued, Revision), Broken> {
-        self.complete_while(Vec::new(), intended, retained).await
+        let unsettled = Precondition::RequestIn {
+            id: intended.intent().request,
+            state: RequestState::Approved,
+        };
+        self.complete_while(vec![unsettled], intended, retained)
+            .await
     }
 
     /// The same, but only while something more is still true; else the intent is voided.
@@ -86,7 +96,8 @@ impl Core {
     ) -> Result<(Issued, Revision), Broken> {
         let intent = intended.intent();
         let (issuer, serial, request) = (intent.issuer.clone(), intent.serial, intent.request);
-        let signature = self.sign(&issuer, intended.to_be_signed()).await?;
+        let by = Arc::clone(intended.issuer());
+        let signature = self.sign(&by, intended.to_be_signed()).await?;
         let sealed = intended.seal(&signature)?;
         let update = RequestUpdate {
             certificate: Some((issuer.clone(), serial)),
@@ -127,6 +138,10 @@ impl Core {
             Ok(committed) => {
                 let issued = Issued::after_durable_commit(sealed);
                 let intent = issued.intent();
+                if let Some(asked) = issued.asked_seconds() {
+                    let honored = Honored::of(asked, intent.not_before, intent.not_after);
+                    self.telemetry.lifetime(&intent.signer, honored);
+                }
                 info!(
                     issuer = %intent.issuer, serial = %intent.serial, signer = %intent.signer,
                     name = ?intent.name, request = %request, "issued"
@@ -134,7 +149,7 @@ impl Core {
                 Ok((issued, committed.revision))
             }
             Err(fault @ CommitFault::Conflict { .. }) => {
-                // The request was deleted, or somebody voided the intent, or a condition ended: the name must
+                // The request was deleted or settled from outside, or somebody voided the intent, or a condition ended: the name must
                 // not stay taken.
                 self.void(sealed.intent(), None).await?;
                 Err(commit_broken(fault))

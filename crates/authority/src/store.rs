@@ -354,6 +354,13 @@ pub enum Precondition {
         /// Which.
         id: RequestId,
     },
+    /// The request exists and is in this state.
+    RequestIn {
+        /// Which.
+        id: RequestId,
+        /// Where it stands.
+        state: RequestState,
+    },
     /// No request occupies the name at the door.
     KeyFree {
         /// The door.

@@ -416,7 +416,7 @@ impl Core {
         let asked = stored.submission.wishes.expiration_seconds;
         let validity = signer
             .profile
-            .validity(asked, stored.now, issuer)
+            .validity(asked, stored.now, &issuer)
             .map_err(Broken::from)?
             .at_most(stored.explanation.lifetime, stored.now);
         let draft = self.draft(

@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use countersign_policy::{Deciding, Explanation, Requester};
+use countersign_pki::UnixTime;
+use countersign_policy::{Deciding, Explanation, Requester, SignerName};
 
 use crate::faults::{ActFault, SubmitFault};
 use crate::issuer::IssuerId;
@@ -37,6 +38,11 @@ pub trait Telemetry: Send + Sync + 'static {
     /// Something happened to an enrolment token; the reason says why one was rejected, in one word.
     fn token(&self, event: TokenEvent, reason: &str) {
         let _nobody_counts = (event, reason);
+    }
+
+    /// A request that asked for a lifetime got its certificate, from this authority or from a signer elsewhere.
+    fn lifetime(&self, signer: &SignerName, honored: Honored) {
+        let _nobody_counts = (signer, honored);
     }
 
     /// Old requests were forgotten.
@@ -183,6 +189,28 @@ impl DecisionOutcome {
     }
 }
 
+/// Whether a certificate got the lifetime that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Honored {
+    /// About that.
+    Yes,
+    /// Another one.
+    No,
+}
+
+impl Honored {
+    /// As API servers judge it: the lifetime may differ by less than five minutes and five percent of what was asked for.
+    pub fn of(asked: u64, not_before: UnixTime, not_after: UnixTime) -> Self {
+        let lifetime = i128::from(not_after.0) - i128::from(not_before.0);
+        let difference = (i128::from(asked) - lifetime).unsigned_abs();
+        let slack = u128::from(asked) * 5 + u128::from(5 * 60 * 100_u32);
+        match difference * 100 < slack {
+            true => Self::Yes,
+            false => Self::No,
+        }
+    }
+}
+
 /// How something ended that succeeds or fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ended {
@@ -254,3 +282,25 @@ pub(crate) fn settled_by(explanation: &Explanation) -> &str {
 pub(crate) const PERSON: &str = "person";
 /// Nothing has settled it.
 pub(crate) const NOBODY: &str = "none";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lifetime_is_honored_within_five_minutes_and_five_percent() {
+        let rows = [
+            (3600, 3600, Honored::Yes),
+            (3600, 3600 + 479, Honored::Yes),
+            (3600, 3600 + 480, Honored::No),
+            (3600, 3600 - 479, Honored::Yes),
+            (3600, 3600 - 480, Honored::No),
+            (600, -10, Honored::No),
+            (u64::MAX, i64::MAX, Honored::No),
+        ];
+        for (asked, lifetime, honored) in rows {
+            let told = Honored::of(asked, UnixTime(0), UnixTime(lifetime));
+            assert_eq!(told, honored, "{asked} {lifetime}");
+        }
+    }
+}

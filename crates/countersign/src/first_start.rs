@@ -22,6 +22,7 @@ use zeroize::Zeroizing;
 
 use crate::config::{Span, Verification};
 use crate::data_folder::{DataFolder, Secrecy, create_folder, write};
+use crate::issuer_files;
 use crate::issuer_keys::IssuerKeys;
 use crate::kubeconfig::Kubeconfig;
 use crate::settings::{IssuerSettings, Settings};
@@ -135,6 +136,10 @@ async fn load_certificate(
         loaded => loaded.with_context(|| format!("{} is no issuer's chain", path.display()))?,
     }
     .with_serials(issuer.serials);
+    let loaded = match issuer_files::are_followed(id) {
+        true => issuer_files::with_history(folder, loaded, clock.now())?,
+        false => loaded,
+    };
     if issuer.key_is_configured && !issuer.key.name().starts_with(family(&loaded)) {
         warn!(issuer = %id, configured = issuer.key.name(), "the issuer has a key of another kind; `key` counts only when it is created");
     }
@@ -170,7 +175,7 @@ pub(crate) async fn puppet_credentials(
         usages: &[],
         lifetime: None,
     };
-    let identity = server.ensure(authority, issuer).await?;
+    let identity = server.ensure(authority, &issuer).await?;
     let admin = OwnCertificate {
         key_file: folder.admin("admin-key.pem"),
         certificate_file: folder.admin("admin.pem"),
@@ -182,7 +187,7 @@ pub(crate) async fn puppet_credentials(
         usages: &[],
         lifetime: None,
     };
-    admin.ensure(authority, issuer).await?;
+    admin.ensure(authority, &issuer).await?;
     write(&folder.admin("ca.pem"), issuer.chain_pem(), Secrecy::Public)?;
     Ok(identity)
 }
@@ -217,8 +222,8 @@ pub(crate) async fn kubernetes_credentials(
         usages: &["digital signature", "client auth"],
         lifetime: None,
     };
-    let server = server.ensure(authority, issuer).await?;
-    Ok((server, admin.ensure(authority, issuer).await?))
+    let server = server.ensure(authority, &issuer).await?;
+    Ok((server, admin.ensure(authority, &issuer).await?))
 }
 
 /// Writes the administrator's kubeconfig for a server at `url`.
@@ -229,9 +234,10 @@ pub(crate) fn write_kubeconfig(
     admin: &TlsIdentity,
 ) -> Result<()> {
     let issuer = issuer(authority, signers::KUBERNETES_ISSUER)?;
+    let trusted = issuer.trust_pem();
     let kubeconfig = Kubeconfig {
         url,
-        ca_pem: issuer.chain_pem(),
+        ca_pem: trusted.as_bytes(),
         user: signers::ADMIN,
         certificate_pem: &admin.chain_pem,
         key_pem: &admin.key_pem,
@@ -245,7 +251,7 @@ pub(crate) fn write_kubeconfig(
     Ok(())
 }
 
-fn issuer<'a>(authority: &'a Authority, name: &str) -> Result<&'a Issuer> {
+fn issuer(authority: &Authority, name: &str) -> Result<Arc<Issuer>> {
     let id = IssuerId::parse(name)?;
     authority
         .issuer(&id)
@@ -280,7 +286,7 @@ impl OwnCertificate<'_> {
             },
         };
         let mut chain = pem::encode("CERTIFICATE", &der);
-        chain.push_str(&intermediates(issuer));
+        chain.push_str(&issuer.intermediates_of(&Certificate::parse(&der)?));
         write(&self.certificate_file, chain.as_bytes(), Secrecy::Public)?;
         Ok(TlsIdentity {
             chain_pem: chain.into_bytes(),
@@ -442,14 +448,6 @@ pub(crate) fn names_on_certificate(folder: &DataFolder) -> Option<Vec<String>> {
     Some([vec![certname], others].concat())
 }
 
-/// What a server sends beside its own certificate: the chain without its root, which clients have.
-fn intermediates(issuer: &Issuer) -> String {
-    let mut chain: Vec<&Certificate> = vec![issuer.certificate()];
-    chain.extend(issuer.ancestors());
-    chain.pop();
-    chain.into_iter().map(Certificate::to_pem).collect()
-}
-
 fn sorted(names: &[AltName]) -> Vec<String> {
     let mut texts: Vec<String> = names.iter().map(ToString::to_string).collect();
     texts.sort();
@@ -457,8 +455,8 @@ fn sorted(names: &[AltName]) -> Vec<String> {
     texts
 }
 
-const KEY_FILE: &str = "ca_key.pem";
-const CERTIFICATE_FILE: &str = "ca_crt.pem";
+pub(crate) const KEY_FILE: &str = "ca_key.pem";
+pub(crate) const CERTIFICATE_FILE: &str = "ca_crt.pem";
 /// As `puppetserver ca setup` makes it.
 const ISSUER_LIFETIME: Span = Span::years(15);
 /// An own certificate that ends sooner is replaced at start.

@@ -26,9 +26,10 @@ impl KeyStore for IssuerKeys {
     fn sign(
         &self,
         issuer: &IssuerId,
+        public_key: &[u8],
         message: Vec<u8>,
     ) -> BoxFuture<'_, Result<Signature, SignFault>> {
-        self.files.sign(issuer, message)
+        self.files.sign(issuer, public_key, message)
     }
 
     fn verify_each(&self, issuer: &IssuerId) -> bool {

@@ -14,6 +14,7 @@ mod data_folder;
 mod enroll;
 mod explanation;
 mod first_start;
+mod issuer_files;
 mod issuer_keys;
 mod kubeconfig;
 mod logging;

@@ -38,7 +38,7 @@ impl Offline {
     pub(crate) async fn start(settings: &Settings, store: Arc<dyn Store>) -> Result<Self> {
         // Nothing is decided by rules here.
         let policy = signers::policy(&settings.config, &settings.names)?;
-        let authority =
+        let (authority, _) =
             serve::start_authority(settings, store, policy, Arc::new(Unobserved)).await?;
         let offline = Self {
             authority,

@@ -151,7 +151,8 @@ pub(crate) fn stamp(paths: &[PathBuf]) -> Vec<(PathBuf, [i64; 6])> {
     stamps
 }
 
-fn marks(facts: &Metadata) -> [i64; 6] {
+/// By which a file that was changed is told from one that was not.
+pub(crate) fn marks(facts: &Metadata) -> [i64; 6] {
     let [inode, length] = [facts.ino(), facts.len()].map(|n| i64::from_ne_bytes(n.to_ne_bytes()));
     [
         inode,

@@ -24,7 +24,8 @@ use tracing_subscriber::EnvFilter;
 
 use crate::cli::ServeArgs;
 use crate::config::{Collection, Config};
-use crate::data_folder::ServerFile;
+use crate::data_folder::{DataFolder, ServerFile};
+use crate::issuer_keys::IssuerKeys;
 use crate::logging::LogLevel;
 use crate::policies::{BadPolicies, Loaded};
 use crate::settings::Settings;
@@ -37,6 +38,7 @@ pub(crate) struct Live {
     /// As the process was started; what cannot change is compared with it.
     pub(crate) started: Config,
     pub(crate) authority: Authority,
+    pub(crate) keys: Arc<IssuerKeys>,
     pub(crate) puppet: PuppetDoor,
     pub(crate) access: Access,
     pub(crate) limits: RequestLimits,
@@ -199,6 +201,11 @@ impl Live {
             rules();
             self.authority.set_tokens(tokens);
         }
+    }
+
+    /// Where everything is kept.
+    pub(crate) async fn folder(&self) -> DataFolder {
+        self.running.lock().await.settings.folder.clone()
     }
 
     /// Where policy files are looked for.
@@ -385,11 +392,12 @@ fn changes_at_run_time(key: &str) -> bool {
 }
 
 /// What [`Live::reload`] puts in force. A key that is not here waits for the next start and is named.
-const AT_RUN_TIME: [&str; 23] = [
+const AT_RUN_TIME: [&str; 24] = [
     "access",
     "foreman.trusted_hosts",
     "gc",
     "hostnames",
+    "kubernetes.signing_duration",
     "limits.csr_per_minute_per_certname",
     "limits.csr_per_minute_per_source",
     "limits.token_failures_per_10_minutes",

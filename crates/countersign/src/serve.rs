@@ -38,6 +38,7 @@ use crate::cli::ServeArgs;
 use crate::config::{Autosign, Listen};
 use crate::data_folder::{DataFolder, Openness, Secrecy, ServerFile, write};
 use crate::first_start::{self, Issuers};
+use crate::issuer_keys::IssuerKeys;
 use crate::logging::LogLevel;
 use crate::policies::Loaded;
 use crate::reload::{Live, Running};
@@ -128,7 +129,8 @@ impl Service {
         let policy_state = PolicyState::default();
         policy_state.set(&policy, version.loaded, shown(&loaded.files));
         counters.policies.applied(policy.generation);
-        let authority = start_authority(&settings, store, policy, counters.engine()).await?;
+        let (authority, keys) =
+            start_authority(&settings, store, policy, counters.engine()).await?;
         authority.set_deciders(loaded.deciders);
         authority.set_tokens(loaded.tokens);
         if !shows_all.is_empty() {
@@ -210,6 +212,7 @@ impl Service {
             args,
             started: settings.config.clone(),
             authority: authority.clone(),
+            keys,
             puppet: door,
             access,
             limits,
@@ -230,6 +233,7 @@ impl Service {
         });
         tasks.spawn(upkeep::renew_certificates(Arc::clone(&live), stop.clone()));
         tasks.spawn(upkeep::follow_policies(Arc::clone(&live), stop.clone()));
+        tasks.spawn(upkeep::follow_issuers(Arc::clone(&live), stop.clone()));
         Ok(Self {
             addresses,
             is_first_start,
@@ -349,9 +353,10 @@ pub(crate) async fn start_authority(
     store: Arc<dyn Store>,
     policy: Policy,
     telemetry: Arc<dyn Telemetry>,
-) -> Result<Authority> {
+) -> Result<(Authority, Arc<IssuerKeys>)> {
     let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
     let prepared = Issuers::prepare(settings, &*store, &*clock, &*entropy).await?;
+    let keys = Arc::clone(&prepared.keys);
     let config = AuthorityConfig {
         store,
         keys: prepared.keys,
@@ -365,9 +370,8 @@ pub(crate) async fn start_authority(
             ..Limits::STANDARD
         },
     };
-    Authority::start_observed(config, telemetry)
-        .await
-        .context("the authority cannot start")
+    let started = Authority::start_observed(config, telemetry).await;
+    Ok((started.context("the authority cannot start")?, keys))
 }
 
 /// Where the configuration says so, agents are given the CRL of the site's own machines.

@@ -483,6 +483,35 @@ mod tests {
                 "max_lifetime",
             ),
             ("signers: [{name: a.b/c, lifetime: 1m}]", "10m"),
+            ("kubernetes: {signing_duration: 1m}", "10m"),
+            (
+                "signers: [{name: a.b/c, usages: [any], required_usages: [signing]}]",
+                r#"required_usages: "signing" is not among usages"#,
+            ),
+            (
+                "signers: [{name: a.b/c, names: [ip], required_names: [dns]}]",
+                "required_names: dns is not among names",
+            ),
+            (
+                "signers: [{name: a.b/c, name_patterns: {uri: ['a']}}]",
+                "name_patterns.uri: uri is not among names",
+            ),
+            (
+                "signers: [{name: a.b/c, names: [ip], name_patterns: {ip: [10.0.0.0/33]}}]",
+                "name_patterns.ip: \"10.0.0.0/33\"",
+            ),
+            (
+                "signers: [{name: a.b/c, subject: {common_names: ['']}}]",
+                "subject.common_names: \"\"",
+            ),
+            (
+                "signers: [{name: a.b/c, extensions: {copied: [2.5.29.19]}}]",
+                "extensions.copied: \"2.5.29.19\"",
+            ),
+            (
+                "signers: [{name: a.b/c, extensions: {copied: [nonsense]}}]",
+                "extensions.copied: \"nonsense\"",
+            ),
             (
                 "puppet: {autosign_executable: {timeout: 0s}}",
                 "between 1s and 5m",

@@ -1,16 +1,22 @@
 //! The signers of this authority and the policy for them.
 
+mod custom;
+#[cfg(test)]
+mod document;
+
 use std::collections::BTreeSet;
 
-use anyhow::{Context as _, Result, bail, ensure};
-use countersign_authority::profile::{Authorization, NameKinds, OtherNames, PuppetSettings, Usage};
+use anyhow::{Context as _, Result, ensure};
+use countersign_authority::profile::{Authorization, OtherNames, PuppetSettings};
 use countersign_authority::{IssuerId, OnWaiting, Profile, Signer};
 use countersign_pki::{Carrier, Oid, oid};
 use countersign_policy::{Apex, Policy, Rule, RuleKind, SignerName};
 use countersign_server::access::{Holder, Role};
 
-use crate::config::{AccessSection, Autosign, Config, NameKind, SignerSection, nearest};
+use crate::config::{AccessSection, Autosign, Config, SignerSection};
 use crate::settings::ServerNames;
+
+use custom::custom;
 
 pub(crate) const PUPPET_ISSUER: &str = "puppet";
 pub(crate) const KUBERNETES_ISSUER: &str = "kubernetes";
@@ -25,7 +31,14 @@ pub(crate) const PUPPET_SERVER: &str = "countersign.dev/puppet-server";
 pub(crate) const KUBERNETES_ADMIN: &str = "countersign.dev/kubernetes-admin";
 /// The Kubernetes listener itself. No door asks for it.
 pub(crate) const KUBERNETES_SERVER: &str = "countersign.dev/kubernetes-server";
-const KUBE_APISERVER_CLIENT: &str = "kubernetes.io/kube-apiserver-client";
+/// Users of a Kubernetes API server.
+pub(crate) const KUBE_APISERVER_CLIENT: &str = "kubernetes.io/kube-apiserver-client";
+/// Kubelets as clients of one.
+pub(crate) const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+/// Kubelets as servers.
+pub(crate) const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
+/// What was asked for before signers had names. The present API refuses to be asked for it.
+pub(crate) const LEGACY_UNKNOWN: &str = "kubernetes.io/legacy-unknown";
 
 /// The administrator's name in certificates, at both doors. It is reserved and in the ledger from the first start, so
 /// that no host of the fleet can get it.
@@ -54,6 +67,12 @@ pub(crate) fn all(config: &Config) -> Result<Vec<Signer>> {
         alt_names: OtherNames::DnsAndIp,
         ..agents
     };
+    let signing_duration = config.kubernetes.signing_duration;
+    let longest = signing_duration.as_seconds();
+    ensure!(
+        longest >= MIN_LIFETIME,
+        "kubernetes.signing_duration {signing_duration} is shorter than 10m"
+    );
     let built_in = [
         (PUPPET_AGENT, Profile::puppet_agent(agents), &puppet),
         (PUPPET_ADMIN, Profile::puppet_admin(agents), &puppet),
@@ -62,7 +81,22 @@ pub(crate) fn all(config: &Config) -> Result<Vec<Signer>> {
         (KUBERNETES_SERVER, Profile::kubernetes_server(), &kubernetes),
         (
             KUBE_APISERVER_CLIENT,
-            Profile::kube_apiserver_client(),
+            Profile::kube_apiserver_client().with_longest_life(longest),
+            &kubernetes,
+        ),
+        (
+            KUBELET_CLIENT,
+            Profile::kube_apiserver_client_kubelet().with_longest_life(longest),
+            &kubernetes,
+        ),
+        (
+            KUBELET_SERVING,
+            Profile::kubelet_serving().with_longest_life(longest),
+            &kubernetes,
+        ),
+        (
+            LEGACY_UNKNOWN,
+            Profile::legacy_unknown().with_longest_life(longest),
             &kubernetes,
         ),
     ];
@@ -182,69 +216,5 @@ fn role_group(section: &AccessSection) -> Option<String> {
     }
 }
 
-fn custom(section: &SignerSection) -> Result<Signer> {
-    let name = SignerName::parse(&section.name)?;
-    for domain in RESERVED_DOMAINS {
-        ensure!(
-            !section.name.starts_with(domain),
-            "names under {domain} are built in: choose a domain of yours"
-        );
-    }
-    let issuer = issuer_of(section)?;
-    ensure!(
-        issuer.as_str() != PUPPET_ISSUER,
-        "a certificate of the puppet issuer is an identity at the Puppet door: choose another issuer"
-    );
-    let mut usages = Vec::new();
-    for text in &section.usages {
-        match Usage::parse(text) {
-            Some(usage) => usages.push(usage),
-            None => match nearest(text, Usage::names()) {
-                Some(near) => bail!("unknown usage {text:?}; did you mean {near:?}?"),
-                None => bail!(
-                    "unknown usage {text:?}; known are {}",
-                    Usage::names().collect::<Vec<_>>().join(", ")
-                ),
-            },
-        }
-    }
-    let maximum = section.max_lifetime.unwrap_or(section.lifetime);
-    ensure!(
-        section.lifetime <= maximum,
-        "lifetime {} is longer than max_lifetime {maximum}",
-        section.lifetime
-    );
-    ensure!(
-        section.lifetime.as_seconds() >= MIN_LIFETIME,
-        "lifetime {} is shorter than 10m",
-        section.lifetime
-    );
-    let has = |kind| section.names.contains(&kind);
-    let names = NameKinds {
-        dns: has(NameKind::Dns),
-        ip: has(NameKind::Ip),
-        email: has(NameKind::Email),
-        uri: has(NameKind::Uri),
-    };
-    let mut profile = Profile::custom(
-        usages,
-        names,
-        section.lifetime.as_seconds(),
-        maximum.as_seconds(),
-        section.backdate.as_seconds(),
-    );
-    if issuer.as_str() == KUBERNETES_ISSUER {
-        profile = profile.of_identities();
-    }
-    Ok(Signer {
-        name,
-        profile,
-        issuer,
-        one_certificate_per_name: false,
-        on_waiting: OnWaiting::Refuse,
-    })
-}
-
-const RESERVED_DOMAINS: [&str; 2] = ["kubernetes.io/", "countersign.dev/"];
 /// The shortest lifetime that a Kubernetes client may ask for.
 const MIN_LIFETIME: u64 = 600;

@@ -15,6 +15,7 @@ use tracing::{info, warn};
 
 use crate::config::Collection;
 use crate::data_folder::{DataFolder, Secrecy, write};
+use crate::issuer_files::{self, Follower};
 use crate::policies;
 use crate::reload::Live;
 
@@ -214,6 +215,41 @@ pub(crate) async fn follow_policies(live: Arc<Live>, stop: CancellationToken) {
     }
 }
 
+/// Takes other CA certificates and keys whenever their files have changed.
+pub(crate) async fn follow_issuers(live: Arc<Live>, stop: CancellationToken) {
+    let folder = live.folder().await;
+    let ids = live.authority.issuers().map(|issuer| issuer.id().clone());
+    let followed = ids.filter(issuer_files::are_followed);
+    let mut followers: Vec<(Follower, Health)> = followed
+        .map(|id| {
+            (
+                Follower::new(&folder, id),
+                Health::new("take an issuer's new files"),
+            )
+        })
+        .collect();
+    let mut telling = Health::new("tell clients of an issuer's new certificate");
+    let mut is_news = false;
+    loop {
+        for (follower, health) in &mut followers {
+            let taken = follower.look(&live.authority, &live.keys, &folder).await;
+            is_news |= matches!(taken, Ok(true));
+            health.told(taken);
+        }
+        if is_news {
+            // Writes the administrator's kubeconfig, and looks at the server's own certificates.
+            is_news = matches!(telling.told(live.renew_certificates().await), Told::Failed);
+            if !is_news {
+                info!("the new CA certificate is in use, and in the administrator's kubeconfig");
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LOOK_AT_ISSUERS) => {}
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
 /// Keeps one issuer's files equal to its published lists.
 async fn publish_crl(
     authority: Authority,
@@ -295,6 +331,8 @@ impl Health {
 
 /// A person who saves a file and tries it out does not wait longer.
 const LOOK_AT_POLICIES: Duration = Duration::from_secs(2);
+/// As the policies'; a look at a few files.
+const LOOK_AT_ISSUERS: Duration = Duration::from_secs(2);
 /// Often enough for a kubelet that waits; a decider that is down is asked again about every waiting request.
 const RECONSIDER: Duration = Duration::from_secs(15);
 /// Long enough for a file of bindings, short enough for somebody who watches.

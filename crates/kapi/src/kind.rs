@@ -46,6 +46,11 @@ pub trait Kind:
         ""
     }
 
+    /// The user who created it, where an object says so: some may see their own and no others.
+    fn creator(&self) -> Option<&str> {
+        None
+    }
+
     /// One row of `kubectl get`, a cell for each of the [`Self::COLUMNS`].
     fn cells(&self, now: Time) -> Vec<String>;
 
@@ -99,6 +104,10 @@ impl Kind for CertificateSigningRequest {
             SIGNER_FIELD => &self.spec.signer_name,
             _ => "",
         }
+    }
+
+    fn creator(&self) -> Option<&str> {
+        Some(&self.spec.username)
     }
 
     fn cells(&self, now: Time) -> Vec<String> {

@@ -12,6 +12,7 @@
 pub mod decode;
 pub mod delete;
 pub mod discovery;
+pub mod encode;
 pub mod field;
 pub mod kind;
 pub mod list;
@@ -23,6 +24,7 @@ pub mod openapi;
 pub mod options;
 pub mod patch;
 pub mod protobuf;
+pub mod query;
 pub mod rbac;
 pub mod review;
 mod schema;

@@ -154,6 +154,48 @@ impl WatchEvent<Status> {
     }
 }
 
+impl ListMeta {
+    /// The text of a list of whole objects up to the first of them; behind the last comes [`LIST_END`].
+    ///
+    /// # Errors
+    /// None that this type could have.
+    pub fn list_begin<T: Kind>(&self) -> Result<Vec<u8>, serde_json::Error> {
+        let mut text = format!(
+            r#"{{"kind":"{}","apiVersion":"{}","metadata":"#,
+            T::LIST_KIND,
+            T::API_VERSION
+        )
+        .into_bytes();
+        serde_json::to_writer(&mut text, self)?;
+        text.extend_from_slice(br#","items":["#);
+        Ok(text)
+    }
+}
+
+impl EventType {
+    /// The word on the wire.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Added => "ADDED",
+            Self::Modified => "MODIFIED",
+            Self::Deleted => "DELETED",
+            Self::Bookmark => "BOOKMARK",
+            Self::Error => "ERROR",
+        }
+    }
+
+    /// Appends the line of a watch about an object whose text is known.
+    pub fn write_line(self, object: &[u8], lines: &mut Vec<u8>) {
+        lines.reserve(object.len().saturating_add(LINE_FRAME));
+        lines.extend_from_slice(br#"{"type":""#);
+        lines.extend_from_slice(self.word().as_bytes());
+        lines.extend_from_slice(br#"","object":"#);
+        lines.extend_from_slice(object);
+        lines.extend_from_slice(b"}\n");
+    }
+}
+
 /// Whether a bookmark closes the initial events of a watch-list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InitialEvents {
@@ -163,7 +205,11 @@ pub enum InitialEvents {
     Unrelated,
 }
 
-const META_VERSION: &str = "meta.k8s.io/v1";
+/// What stands behind the last object of a list.
+pub const LIST_END: &[u8] = b"]}";
+pub(crate) const META_VERSION: &str = "meta.k8s.io/v1";
+/// What a line has around its object, at most.
+const LINE_FRAME: usize = 40;
 
 #[cfg(test)]
 mod tests {
@@ -182,6 +228,28 @@ mod tests {
             json!({"kind": "CertificateSigningRequestList", "apiVersion": "certificates.k8s.io/v1",
                 "metadata": {"resourceVersion": "7"}, "items": []})
         );
+    }
+
+    #[test]
+    fn texts_of_objects_make_a_list_and_a_line() {
+        let meta = ListMeta {
+            resource_version: "7".into(),
+            continuation: "x".into(),
+            remaining_item_count: Some(3),
+        };
+        let mut object = CertificateSigningRequest::default();
+        object.metadata.name = "a".into();
+        let text = serde_json::to_vec(&object).unwrap();
+        let mut list = meta.list_begin::<CertificateSigningRequest>().unwrap();
+        list.extend_from_slice(&text);
+        list.extend_from_slice(LIST_END);
+        let whole = List::of_objects(meta, vec![object.clone()]);
+        assert_eq!(list, serde_json::to_vec(&whole).unwrap());
+
+        let mut line = Vec::new();
+        EventType::Deleted.write_line(&text, &mut line);
+        let event = EventType::Deleted;
+        assert_eq!(line, WatchEvent { event, object }.line().unwrap());
     }
 
     #[test]

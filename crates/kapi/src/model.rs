@@ -108,10 +108,14 @@ impl CertificateSigningRequest {
     /// Whether a condition of this type is present, whatever its status: presence decides.
     #[must_use]
     pub fn has_condition(&self, kind: &str) -> bool {
-        self.status
-            .conditions
-            .iter()
-            .any(|condition| condition.kind == kind)
+        self.condition(kind).is_some()
+    }
+
+    /// The first condition of this type.
+    #[must_use]
+    pub fn condition(&self, kind: &str) -> Option<&Condition> {
+        let mut conditions = self.status.conditions.iter();
+        conditions.find(|condition| condition.kind == kind)
     }
 
     /// Whether signing was given up. Unlike approval, the status counts: empty or `True`.

@@ -11,7 +11,17 @@ pub enum BodyFormat {
     Protobuf,
 }
 
-/// Form of an answer. All are JSON: every client that prefers protobuf also takes JSON.
+/// Format of an answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AnswerFormat {
+    /// For everybody who takes it.
+    #[default]
+    Json,
+    /// For those who take nothing else.
+    Protobuf,
+}
+
+/// Form of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerForm {
     /// The object or list itself.
@@ -52,7 +62,7 @@ pub enum MediaFault {
     #[error("415: Unsupported Media Type")]
     Patch,
     /// No acceptable form is on offer: 406.
-    #[error("only the following media types are accepted: {JSON}")]
+    #[error("only the following media types are accepted: {JSON}, {PROTOBUF}")]
     Answer,
 }
 
@@ -81,14 +91,19 @@ pub fn patch_kind(content_type: Option<&str>) -> Result<PatchKind, MediaFault> {
     }
 }
 
-/// Form of an answer, from `Accept`: highest quality first, then order; clauses that cannot be served are skipped.
+/// Form and format of an answer, from `Accept`: highest quality first, then order; clauses that cannot be served are
+/// skipped. Protobuf is for those who insist: every usual client that prefers it takes JSON too. Tables have no other form
+/// than JSON.
 ///
 /// # Errors
 /// Nothing acceptable is on offer.
-pub fn answer_form(accept: Option<&str>, offer: Offer) -> Result<AnswerForm, MediaFault> {
+pub fn answer_form(
+    accept: Option<&str>,
+    offer: Offer,
+) -> Result<(AnswerForm, AnswerFormat), MediaFault> {
     let accept = accept.unwrap_or_default();
     if accept.trim().is_empty() {
-        return Ok(AnswerForm::Object);
+        return Ok((AnswerForm::Object, AnswerFormat::Json));
     }
     let form = |clause: &Clause| match (clause.kind.as_deref(), offer) {
         (None, _) => Some(AnswerForm::Object),
@@ -100,11 +115,21 @@ pub fn answer_form(accept: Option<&str>, offer: Offer) -> Result<AnswerForm, Med
         }
         (Some(_), Offer::All) => None,
     };
-    clauses(accept)
-        .iter()
-        .filter(|clause| clause.is_json())
-        .find_map(form)
-        .ok_or(MediaFault::Answer)
+    let clauses = clauses(accept);
+    let json = clauses.iter().filter(|clause| clause.is_json());
+    let json = json.clone().find_map(form);
+    let protobuf = || {
+        let insisting = clauses.iter().filter(|clause| clause.media == PROTOBUF);
+        insisting
+            .filter_map(form)
+            .find(|form| *form != AnswerForm::Table)
+    };
+    match json {
+        Some(form) => Ok((form, AnswerFormat::Json)),
+        None => protobuf()
+            .map(|form| (form, AnswerFormat::Protobuf))
+            .ok_or(MediaFault::Answer),
+    }
 }
 
 /// Form of a discovery document, from `Accept`. Never refuses: plain JSON is what every client falls back to.
@@ -197,7 +222,7 @@ fn essence(text: &str) -> String {
         .to_ascii_lowercase()
 }
 
-/// Media type of every answer.
+/// Media type of JSON.
 pub const JSON: &str = "application/json";
 /// Media type of protobuf bodies.
 pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
@@ -209,20 +234,24 @@ mod tests {
     use super::*;
     use rstest::rstest;
 
+    const OBJECT: Result<(AnswerForm, AnswerFormat), MediaFault> =
+        Ok((AnswerForm::Object, AnswerFormat::Json));
+    const TABLE: Result<(AnswerForm, AnswerFormat), MediaFault> =
+        Ok((AnswerForm::Table, AnswerFormat::Json));
     const KUBECTL_GET: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,\
         application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 
     #[rstest]
-    #[case::absent(None, Offer::All, Ok(AnswerForm::Object))]
-    #[case::empty(Some(""), Offer::All, Ok(AnswerForm::Object))]
-    #[case::kubectl_get(Some(KUBECTL_GET), Offer::All, Ok(AnswerForm::Table))]
-    #[case::no_table_here(Some(KUBECTL_GET), Offer::ObjectOnly, Ok(AnswerForm::Object))]
+    #[case::absent(None, Offer::All, OBJECT)]
+    #[case::empty(Some(""), Offer::All, OBJECT)]
+    #[case::kubectl_get(Some(KUBECTL_GET), Offer::All, TABLE)]
+    #[case::no_table_here(Some(KUBECTL_GET), Offer::ObjectOnly, OBJECT)]
     #[case::typed_client(
         Some("application/vnd.kubernetes.protobuf,application/json"),
         Offer::All,
-        Ok(AnswerForm::Object)
+        OBJECT
     )]
-    #[case::older_typed_client(Some("application/json, */*"), Offer::All, Ok(AnswerForm::Object))]
+    #[case::older_typed_client(Some("application/json, */*"), Offer::All, OBJECT)]
     #[case::old_table_only(
         Some("application/json;as=Table;v=v1beta1;g=meta.k8s.io"),
         Offer::All,
@@ -233,25 +262,40 @@ mod tests {
             "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
         ),
         Offer::All,
-        Ok(AnswerForm::Metadata)
+        Ok((AnswerForm::Metadata, AnswerFormat::Json))
     )]
     #[case::protobuf_only(
         Some("application/vnd.kubernetes.protobuf"),
         Offer::All,
+        Ok((AnswerForm::Object, AnswerFormat::Protobuf))
+    )]
+    #[case::protobuf_metadata_only(
+        Some("application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"),
+        Offer::All,
+        Ok((AnswerForm::Metadata, AnswerFormat::Protobuf))
+    )]
+    #[case::protobuf_table_only(
+        Some("application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1"),
+        Offer::All,
         Err(MediaFault::Answer)
     )]
+    #[case::protobuf_stream_only(
+        Some("application/vnd.kubernetes.protobuf;stream=watch"),
+        Offer::All,
+        Ok((AnswerForm::Object, AnswerFormat::Protobuf))
+    )]
     #[case::html(Some("text/html"), Offer::All, Err(MediaFault::Answer))]
-    #[case::wildcard(Some("text/html, */*;q=0.1"), Offer::All, Ok(AnswerForm::Object))]
+    #[case::wildcard(Some("text/html, */*;q=0.1"), Offer::All, OBJECT)]
     #[case::quality_decides(
         Some("application/json;q=0.5, application/json;as=Table;v=v1;g=meta.k8s.io;q=0.9"),
         Offer::All,
-        Ok(AnswerForm::Table)
+        TABLE
     )]
     #[case::refused_by_quality(Some("application/json;q=0"), Offer::All, Err(MediaFault::Answer))]
     fn answers(
         #[case] accept: Option<&str>,
         #[case] offer: Offer,
-        #[case] form: Result<AnswerForm, MediaFault>,
+        #[case] form: Result<(AnswerForm, AnswerFormat), MediaFault>,
     ) {
         assert_eq!(answer_form(accept, offer), form);
     }

@@ -11,7 +11,7 @@ use crate::{GROUP, KIND, RESOURCE};
 pub struct Status {
     kind: &'static str,
     api_version: &'static str,
-    metadata: Empty,
+    metadata: StatusMeta,
     /// `Success` or `Failure`.
     pub status: &'static str,
     /// Sentence for people.
@@ -379,6 +379,36 @@ impl Status {
         Self::failure(410, "Expired", message.into(), None)
     }
 
+    /// 410: the list cannot be continued as it was; `continuation` continues it as it is now.
+    #[must_use]
+    pub fn list_expired(continuation: String) -> Self {
+        Self {
+            metadata: StatusMeta { continuation },
+            ..Self::expired(LIST_EXPIRED)
+        }
+    }
+
+    /// Where a list that has expired can go on; empty for everything else.
+    #[must_use]
+    pub fn continuation(&self) -> &str {
+        &self.metadata.continuation
+    }
+
+    /// 500 for what API servers have no word for: no reason, no details.
+    #[must_use]
+    pub fn unforeseen(message: impl Into<String>) -> Self {
+        Self::failure(500, "", message.into(), None)
+    }
+
+    /// The same without a time to try again.
+    #[must_use]
+    pub fn without_retry(mut self) -> Self {
+        if let Some(details) = &mut self.details {
+            details.retry_after_seconds = 0;
+        }
+        self
+    }
+
     /// 504: the resource version has not been reached yet.
     #[must_use]
     pub fn version_too_large(wanted: u64, current: u64) -> Self {
@@ -448,7 +478,7 @@ impl Status {
         Self {
             kind: "Status",
             api_version: "v1",
-            metadata: Empty {},
+            metadata: StatusMeta::default(),
             status: "Failure",
             message,
             reason,
@@ -458,8 +488,12 @@ impl Status {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Empty {}
+/// What a status has beside itself: hardly ever anything.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+struct StatusMeta {
+    #[serde(rename = "continue", skip_serializing_if = "String::is_empty")]
+    continuation: String,
+}
 
 fn qualify(name: &str, group: &str) -> String {
     if group.is_empty() {
@@ -476,6 +510,12 @@ fn is_zero(code: &u16) -> bool {
 fn is_zero_seconds(seconds: &u32) -> bool {
     *seconds == 0
 }
+
+/// What API servers say of a list that cannot be continued.
+const LIST_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. \
+    You can start a new list without the continue parameter, or use the continue token in this response to retrieve the \
+    remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were \
+    created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
 #[cfg(test)]
 mod tests;

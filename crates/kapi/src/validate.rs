@@ -58,22 +58,7 @@ pub fn update(
     checks: &Checks<'_>,
 ) -> Vec<FieldError> {
     let mut errors = FieldErrors::default();
-    whole(new, Tolerance::of(old, new), checks, &mut errors);
-    if old.metadata.deletion_timestamp.is_some() {
-        let known: BTreeSet<&str> = old.metadata.finalizers.iter().map(String::as_str).collect();
-        let added: BTreeSet<&str> = new.metadata.finalizers.iter().map(String::as_str).collect();
-        let extra: Vec<String> = added
-            .difference(&known)
-            .map(|name| crate::field::go_quote(name))
-            .collect();
-        if !extra.is_empty() {
-            let detail = format!(
-                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
-                extra.join(", ")
-            );
-            errors.push(FieldError::forbidden("metadata.finalizers", detail));
-        }
-    }
+    whole(new, Tolerance::of(old, new, checks), checks, &mut errors);
     condition_changes(
         endpoint,
         &old.status.conditions,
@@ -93,6 +78,21 @@ pub fn update(
             ));
         }
     }
+    if old.metadata.deletion_timestamp.is_some() {
+        let known: BTreeSet<&str> = old.metadata.finalizers.iter().map(String::as_str).collect();
+        let added: BTreeSet<&str> = new.metadata.finalizers.iter().map(String::as_str).collect();
+        let extra: Vec<String> = added
+            .difference(&known)
+            .map(|name| crate::field::go_quote(name))
+            .collect();
+        if !extra.is_empty() {
+            let detail = format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                extra.join(", ")
+            );
+            errors.push(FieldError::forbidden("metadata.finalizers", detail));
+        }
+    }
     errors.into_vec()
 }
 
@@ -109,8 +109,13 @@ struct Tolerance {
 }
 
 impl Tolerance {
-    fn of(old: &CertificateSigningRequest, new: &CertificateSigningRequest) -> Self {
+    fn of(
+        old: &CertificateSigningRequest,
+        new: &CertificateSigningRequest,
+        checks: &Checks<'_>,
+    ) -> Self {
         let (usages, conditions) = (&old.spec.usages, &old.status.conditions);
+        let (stored, written) = (&old.status.certificate, &new.status.certificate);
         Self {
             legacy_signer: old.spec.signer_name == LEGACY_SIGNER,
             unknown_usages: usages.iter().any(|usage| !is_known(usage)),
@@ -120,7 +125,8 @@ impl Tolerance {
                 conditions.iter().map(|condition| condition.kind.as_str()),
             ),
             empty_types: conditions.iter().any(|condition| condition.kind.is_empty()),
-            certificate: old.status.certificate == new.status.certificate,
+            certificate: stored == written
+                || !stored.is_empty() && (checks.certificate)(stored).is_err(),
         }
     }
 }
@@ -251,29 +257,28 @@ fn condition_changes(
     new: &[Condition],
     errors: &mut FieldErrors,
 ) {
+    fn of_kind<'a>(conditions: &'a [Condition], kind: &str) -> Vec<&'a Condition> {
+        let is_of_kind = |condition: &&Condition| condition.kind == kind;
+        conditions.iter().filter(is_of_kind).collect()
+    }
+    let mut refuse = |deed: &str, kind: &str| {
+        let detail = format!("updates may not {deed} a condition of type \"{kind}\"");
+        errors.push(FieldError::forbidden(CONDITIONS, detail));
+    };
     for kind in [APPROVED, DENIED, FAILED] {
-        let of_kind = |conditions: &'_ [Condition]| -> Vec<Condition> {
-            conditions
-                .iter()
-                .filter(|condition| condition.kind == kind)
-                .cloned()
-                .collect()
-        };
-        let (old, new) = (of_kind(old), of_kind(new));
-        let mut refuse = |deed: &str| {
-            let detail = format!("updates may not {deed} a condition of type \"{kind}\"");
-            errors.push(FieldError::forbidden(CONDITIONS, detail));
-        };
-        if new.len() < old.len() {
-            refuse("remove");
+        if of_kind(new, kind).len() < of_kind(old, kind).len() {
+            refuse("remove", kind);
         }
-        if endpoint == Endpoint::Approval || kind == FAILED {
-            continue;
-        }
+    }
+    if endpoint == Endpoint::Approval {
+        return;
+    }
+    for kind in [APPROVED, DENIED] {
+        let (old, new) = (of_kind(old, kind), of_kind(new, kind));
         if new.len() > old.len() {
-            refuse("add");
+            refuse("add", kind);
         } else if new.len() == old.len() && new != old {
-            refuse("modify");
+            refuse("modify", kind);
         }
     }
 }

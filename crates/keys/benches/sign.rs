@@ -28,11 +28,12 @@ fn signing(c: &mut Criterion) {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         let issuer = IssuerId::parse(key.name()).unwrap();
         store.load(issuer.clone(), &path).unwrap();
+        let public_key = store.public_key(&issuer).unwrap();
         let message = vec![7u8; 600];
         c.bench_function(&format!("sign {}", key.name()), |b| {
             b.iter(|| {
                 runtime
-                    .block_on(store.sign(&issuer, black_box(message.clone())))
+                    .block_on(store.sign(&issuer, &public_key, black_box(message.clone())))
                     .unwrap()
             });
         });

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
+use arc_swap::ArcSwap;
 use countersign_authority::{IssuerId, KeyStore, SignFault, Signature};
 use countersign_pki::SignatureAlgorithm;
 use futures_util::future::BoxFuture;
@@ -19,13 +20,51 @@ use crate::private_file::{self, FileFault};
 use crate::private_key::{KeySpec, PrivateKey, PrivateKeyFault};
 use crate::threads::{Refused, SignerThreads};
 
-/// The keys of all issuers, loaded once at start and held in memory.
+/// The keys of all issuers, loaded at start and held in memory; one may be replaced while it is in use.
 pub struct FileKeys {
-    keys: BTreeMap<IssuerId, Arc<PrivateKey>>,
+    keys: BTreeMap<IssuerId, ArcSwap<Held>>,
     threads: NonZeroUsize,
     depth: usize,
     // Started with the first key that needs them.
-    signers: Option<SignerThreads>,
+    signers: OnceLock<SignerThreads>,
+}
+
+/// What is held for one issuer.
+struct Held {
+    current: Arc<PrivateKey>,
+    /// The key before, for what was drafted with its certificate and is not signed yet.
+    before: Option<Arc<PrivateKey>>,
+}
+
+/// A key from a file that has proven itself, and is not in use yet.
+pub struct ReadKey(PrivateKey);
+
+impl ReadKey {
+    /// Reads a PEM file: PKCS#8, PKCS#1 or SEC 1. The key must have proven itself by a signature that its public half
+    /// verifies, and nobody but the owner may be able to read the file.
+    ///
+    /// # Errors
+    /// If the file is exposed or unreadable, or holds no usable key.
+    pub fn from_file(path: &Path) -> Result<Self, LoadFault> {
+        let text = private_file::read(path).map_err(|source| LoadFault::File { source })?;
+        let key = PrivateKey::from_pem(&text).map_err(|source| LoadFault::Key {
+            path: path.to_owned(),
+            source,
+        })?;
+        Ok(Self(key))
+    }
+
+    /// Its public half as `SubjectPublicKeyInfo` DER.
+    #[must_use]
+    pub fn public_key(&self) -> &[u8] {
+        self.0.spki_der()
+    }
+
+    /// The algorithm it signs with.
+    #[must_use]
+    pub fn algorithm(&self) -> SignatureAlgorithm {
+        self.0.algorithm()
+    }
 }
 
 impl FileKeys {
@@ -49,12 +88,11 @@ impl FileKeys {
             keys: BTreeMap::new(),
             threads,
             depth,
-            signers: None,
+            signers: OnceLock::new(),
         }
     }
 
-    /// Takes an issuer's key from a PEM file: PKCS#8, PKCS#1 or SEC 1. The key must have proven itself by a signature
-    /// that its public half verifies, and nobody but the owner may be able to read the file.
+    /// Takes an issuer's key from a PEM file, see [`ReadKey::from_file`].
     ///
     /// # Errors
     /// If the file is exposed or unreadable, holds no usable key, or the issuer has a key already.
@@ -62,17 +100,54 @@ impl FileKeys {
         if self.keys.contains_key(&issuer) {
             return Err(LoadFault::Twice { issuer });
         }
-        let text = private_file::read(path).map_err(|source| LoadFault::File { source })?;
-        let key = PrivateKey::from_pem(&text).map_err(|source| LoadFault::Key {
-            path: path.to_owned(),
-            source,
+        let ReadKey(key) = ReadKey::from_file(path)?;
+        self.have_threads_for(&key)?;
+        let held = Held {
+            current: Arc::new(key),
+            before: None,
+        };
+        self.keys.insert(issuer, ArcSwap::from_pointee(held));
+        Ok(())
+    }
+
+    /// Gives an issuer another key. What was drafted for the one before can still be signed with that, until
+    /// [`FileKeys::forget_replaced`].
+    ///
+    /// # Errors
+    /// If the issuer has no key to be replaced, or threads for the new one cannot be started.
+    pub fn replace(&self, issuer: &IssuerId, key: ReadKey) -> Result<(), LoadFault> {
+        let held = self.keys.get(issuer).ok_or_else(|| LoadFault::Unknown {
+            issuer: issuer.clone(),
         })?;
-        if key.is_slow() && self.signers.is_none() {
+        let ReadKey(key) = key;
+        self.have_threads_for(&key)?;
+        let known = held.load_full();
+        // The key in use is no other: what was to be remembered still is.
+        let before = match known.current.spki_der() == key.spki_der() {
+            true => known.before.clone(),
+            false => Some(Arc::clone(&known.current)),
+        };
+        let current = Arc::new(key);
+        held.store(Arc::new(Held { current, before }));
+        Ok(())
+    }
+
+    /// Drops the key that an issuer had before the present one.
+    pub fn forget_replaced(&self, issuer: &IssuerId) {
+        if let Some(held) = self.keys.get(issuer) {
+            let current = Arc::clone(&held.load().current);
+            let before = None;
+            held.store(Arc::new(Held { current, before }));
+        }
+    }
+
+    fn have_threads_for(&self, key: &PrivateKey) -> Result<(), LoadFault> {
+        if key.is_slow() && self.signers.get().is_none() {
             let signers = SignerThreads::start(self.threads, self.depth)
                 .map_err(|source| LoadFault::Threads { source })?;
-            self.signers = Some(signers);
+            // If somebody else was faster, theirs serve as well.
+            let _ = self.signers.set(signers);
         }
-        self.keys.insert(issuer, Arc::new(key));
         Ok(())
     }
 
@@ -100,12 +175,23 @@ impl FileKeys {
             .map_err(|source| GenerateFault::File { source })
     }
 
-    fn key(&self, issuer: &IssuerId) -> Result<&Arc<PrivateKey>, SignFault> {
-        self.keys
-            .get(issuer)
-            .ok_or_else(|| SignFault::UnknownIssuer {
-                issuer: issuer.clone(),
-            })
+    fn held(&self, issuer: &IssuerId) -> Result<Arc<Held>, SignFault> {
+        let held = self.keys.get(issuer).map(ArcSwap::load_full);
+        held.ok_or_else(|| SignFault::UnknownIssuer {
+            issuer: issuer.clone(),
+        })
+    }
+
+    /// The key of an issuer with this public half.
+    fn key(&self, issuer: &IssuerId, public_key: &[u8]) -> Result<Arc<PrivateKey>, SignFault> {
+        let held = self.held(issuer)?;
+        let mut keys = [Some(&held.current), held.before.as_ref()]
+            .into_iter()
+            .flatten();
+        let found = keys.find(|key| key.spki_der() == public_key).cloned();
+        found.ok_or_else(|| SignFault::Replaced {
+            issuer: issuer.clone(),
+        })
     }
 
     fn enqueue(
@@ -123,7 +209,7 @@ impl FileKeys {
         });
         let taken = self
             .signers
-            .as_ref()
+            .get()
             .map_or(Err(Refused::Stopped), |signers| signers.submit(job));
         match taken {
             Ok(()) => Ok(answered),
@@ -139,24 +225,25 @@ impl FileKeys {
 
 impl KeyStore for FileKeys {
     fn algorithm(&self, issuer: &IssuerId) -> Result<SignatureAlgorithm, SignFault> {
-        Ok(self.key(issuer)?.algorithm())
+        Ok(self.held(issuer)?.current.algorithm())
     }
 
     fn public_key(&self, issuer: &IssuerId) -> Result<Vec<u8>, SignFault> {
-        Ok(self.key(issuer)?.spki_der().to_vec())
+        Ok(self.held(issuer)?.current.spki_der().to_vec())
     }
 
     fn sign(
         &self,
         issuer: &IssuerId,
+        public_key: &[u8],
         message: Vec<u8>,
     ) -> BoxFuture<'_, Result<Signature, SignFault>> {
-        let issuer = issuer.clone();
+        let (issuer, key) = (issuer.clone(), self.key(issuer, public_key));
         Box::pin(async move {
-            let key = self.key(&issuer)?;
+            let key = key?;
             let signed = if key.is_slow() {
                 // The answer is missing only if the job panicked.
-                let answered = self.enqueue(&issuer, Arc::clone(key), message)?;
+                let answered = self.enqueue(&issuer, key, message)?;
                 answered.await.unwrap_or(Err(PrivateKeyFault::Library))
             } else {
                 key.sign(&message)
@@ -170,7 +257,8 @@ impl KeyStore for FileKeys {
     /// RSA only: a fault during its CRT computation gives the private key away (Boneh, DeMillo, Lipton 1997), and
     /// verifying costs a fiftieth of signing.
     fn verify_each(&self, issuer: &IssuerId) -> bool {
-        self.keys.get(issuer).is_none_or(|key| key.is_slow())
+        self.held(issuer)
+            .map_or(true, |held| held.current.is_slow())
     }
 }
 
@@ -194,6 +282,12 @@ pub enum LoadFault {
     /// The issuer has a key.
     #[error("issuer {issuer} has a key already")]
     Twice {
+        /// The issuer.
+        issuer: IssuerId,
+    },
+    /// The issuer has no key.
+    #[error("issuer {issuer} has no key that could be replaced")]
+    Unknown {
         /// The issuer.
         issuer: IssuerId,
     },
@@ -243,15 +337,16 @@ mod tests {
 
     #[test]
     fn full_queue_is_overload_and_abandoned_work_is_skipped() {
-        let mut keys = FileKeys::with_queue(NonZeroUsize::MIN, 2);
-        keys.signers = Some(SignerThreads::start(keys.threads, keys.depth).unwrap());
+        let keys = FileKeys::with_queue(NonZeroUsize::MIN, 2);
+        let threads = SignerThreads::start(keys.threads, keys.depth).unwrap();
+        assert!(keys.signers.set(threads).is_ok());
         let (started, is_started) = sync_channel(1);
         let (release, is_released) = sync_channel::<()>(1);
         let block = Box::new(move || {
             started.send(()).unwrap();
             is_released.recv().unwrap();
         });
-        keys.signers.as_ref().unwrap().submit(block).unwrap();
+        keys.signers.get().unwrap().submit(block).unwrap();
         is_started.recv().unwrap();
 
         let key = any_key();
@@ -288,5 +383,39 @@ mod tests {
             Err(SignFault::UnknownIssuer { .. })
         ));
         assert!(keys.verify_each(&id("b")));
+    }
+
+    #[tokio::test]
+    async fn a_replaced_key_signs_what_names_it_until_it_is_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = ["a.pem", "b.pem"].map(|name| folder.path().join(name));
+        for file in &files {
+            FileKeys::generate_file(file, KeySpec::P256).unwrap();
+        }
+        let [first, second] = &files;
+        let mut keys = FileKeys::new(NonZeroUsize::MIN);
+        keys.load(id("a"), first).unwrap();
+        let old = keys.public_key(&id("a")).unwrap();
+
+        // The same key once more, with a new certificate: there is none before it.
+        keys.replace(&id("a"), ReadKey::from_file(first).unwrap())
+            .unwrap();
+        assert!(keys.held(&id("a")).unwrap().before.is_none());
+
+        keys.replace(&id("a"), ReadKey::from_file(second).unwrap())
+            .unwrap();
+        let new = keys.public_key(&id("a")).unwrap();
+        assert_ne!(old, new);
+        for public_key in [&old, &new] {
+            let signed = keys.sign(&id("a"), public_key, b"m".to_vec()).await;
+            let algorithm = SignatureAlgorithm::EcdsaP256Sha256;
+            countersign_pki::verify(algorithm, public_key, b"m", &signed.unwrap().0).unwrap();
+        }
+        keys.forget_replaced(&id("a"));
+        let gone = keys.sign(&id("a"), &old, b"m".to_vec()).await;
+        assert!(matches!(gone, Err(SignFault::Replaced { .. })));
+        assert!(keys.sign(&id("a"), &new, b"m".to_vec()).await.is_ok());
+        let unknown = keys.replace(&id("b"), ReadKey::from_file(first).unwrap());
+        assert!(matches!(unknown, Err(LoadFault::Unknown { .. })));
     }
 }

@@ -22,7 +22,7 @@ mod entropy;
 
 pub use audit_key::AuditKey;
 pub use entropy::SystemEntropy;
-pub use file_keys::{FileKeys, GenerateFault, LoadFault};
+pub use file_keys::{FileKeys, GenerateFault, LoadFault, ReadKey};
 pub use foreign_key::{CopyFor, ForeignKey};
 pub use leaf::{LeafKey, RequestFault};
 pub use private_key::{KeySpec, PrivateKeyFault};

@@ -85,7 +85,8 @@ pub async fn create_empty_crl(
     let tbs = template
         .to_be_signed()
         .map_err(|source| RootFault::Encode { source })?;
-    let signature = keys.sign(above.id, tbs.clone()).await.map_err(failed)?;
+    let signing = keys.sign(above.id, above.spki_der, tbs.clone());
+    let signature = signing.await.map_err(failed)?;
     seal(&tbs, algorithm, &signature.0).map_err(|source| RootFault::Encode { source })
 }
 
@@ -126,7 +127,8 @@ async fn signed(
     let algorithm = keys.algorithm(above.id).map_err(failed)?;
     let tbs = to_be_signed(facts, algorithm, above, spki_der)
         .map_err(|source| RootFault::Encode { source })?;
-    let signature = keys.sign(above.id, tbs.clone()).await.map_err(failed)?;
+    let signing = keys.sign(above.id, above.spki_der, tbs.clone());
+    let signature = signing.await.map_err(failed)?;
     let der = seal(&tbs, algorithm, &signature.0).map_err(|source| RootFault::Encode { source })?;
 
     // A CA lives for many years and is made once: it is read back and verified, whatever the key.

@@ -42,52 +42,31 @@ impl Certificate {
     /// If the bytes are not exactly one certificate, or it has a bad serial, duplicate extensions or malformed ones
     /// of the kinds that are interpreted here.
     pub fn parse(der: &[u8]) -> Result<Self, CertFault> {
-        if der.len() > MAX_DER {
-            return Err(CertFault::TooLarge { limit: MAX_DER });
-        }
-        let mut outer = der::single(der, tag::SEQUENCE)
-            .within("certificate")?
-            .reader();
-        let tbs = outer.expect(tag::SEQUENCE).within("tbsCertificate")?;
-        let algorithm = outer.expect(tag::SEQUENCE).within("signatureAlgorithm")?;
-        let signature = outer
-            .expect(tag::BIT_STRING)
-            .and_then(|t| t.whole_octets())
-            .within("signatureValue")?;
-        outer.finish().within("certificate")?;
-
-        let mut fields = tbs.reader();
-        read_version(&mut fields)?;
-        let serial = fields
-            .expect(tag::INTEGER)
-            .and_then(|t| t.unsigned())
-            .within("tbsCertificate.serialNumber")?;
+        let Frame {
+            tbs,
+            algorithm,
+            signature,
+            serial,
+            inner_algorithm,
+            issuer,
+            not_before,
+            not_after,
+            subject,
+            spki,
+            extensions,
+        } = Frame::read(der)?;
+        let serial = serial.unsigned().within("tbsCertificate.serialNumber")?;
         let serial = Serial::from_be_bytes(serial)?;
-        let inner_algorithm = fields
-            .expect(tag::SEQUENCE)
-            .within("tbsCertificate.signature")?;
         // RFC 5280 4.1.1.2: the unsigned copy outside must say the same.
         if inner_algorithm.full != algorithm.full {
             return Err(CertFault::AlgorithmsDiffer);
         }
-        let issuer = read_name(&mut fields, "tbsCertificate.issuer")?;
-        let (not_before, not_after) =
-            read_validity(&mut fields).within("tbsCertificate.validity")?;
-        let subject = read_name(&mut fields, "tbsCertificate.subject")?;
-        let spki = fields
-            .expect(tag::SEQUENCE)
-            .within("tbsCertificate.subjectPublicKeyInfo")?;
-        fields
-            .optional(tag::CONTEXT_1_PRIMITIVE)
-            .within("tbsCertificate.issuerUniqueID")?;
-        fields
-            .optional(tag::CONTEXT_2_PRIMITIVE)
-            .within("tbsCertificate.subjectUniqueID")?;
-        let extensions = match fields.optional(tag::CONTEXT_3).within(EXTENSIONS)? {
+        let issuer = read_name(&issuer, "tbsCertificate.issuer")?;
+        let subject = read_name(&subject, "tbsCertificate.subject")?;
+        let extensions = match extensions {
             None => Vec::new(),
             Some(wrapper) => read_extensions(&wrapper)?,
         };
-        fields.finish().within("tbsCertificate")?;
 
         let known = KnownExtensions::read(&extensions)?;
         let alt_names = extensions
@@ -256,12 +235,128 @@ impl Certificate {
     }
 }
 
+/// Which certificate it is, and when it holds by its own word. What else it says is not looked at: its names and extensions may be such as
+/// nothing here would accept, as long as it is a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CertificateOutline {
+    /// First second.
+    pub not_before: UnixTime,
+    /// Last second.
+    pub not_after: UnixTime,
+    /// SHA-256 of the certificate.
+    pub fingerprint: Fingerprint,
+}
+
+impl CertificateOutline {
+    /// Reads certificates that follow each other without anything between them, at most `max`.
+    ///
+    /// # Errors
+    /// If the bytes are anything else, or there are more.
+    pub fn read_all(der: &[u8], max: usize) -> Result<Vec<Self>, CertFault> {
+        let mut reader = Reader::new(der);
+        let mut outlines = Vec::new();
+        while !reader.is_empty() {
+            if outlines.len() >= max {
+                return Err(CertFault::TooMany { limit: max });
+            }
+            let one = reader.expect(tag::SEQUENCE).within("certificate")?;
+            let frame = Frame::read(one.full)?;
+            outlines.push(Self {
+                not_before: frame.not_before,
+                not_after: frame.not_after,
+                fingerprint: fingerprint_sha256(one.full),
+            });
+        }
+        Ok(outlines)
+    }
+}
+
+/// The parts of a certificate, each in its place and not looked into but for the times.
+struct Frame<'a> {
+    tbs: Tlv<'a>,
+    algorithm: Tlv<'a>,
+    signature: &'a [u8],
+    serial: Tlv<'a>,
+    inner_algorithm: Tlv<'a>,
+    issuer: Tlv<'a>,
+    not_before: UnixTime,
+    not_after: UnixTime,
+    subject: Tlv<'a>,
+    spki: Tlv<'a>,
+    extensions: Option<Tlv<'a>>,
+}
+
+impl<'a> Frame<'a> {
+    fn read(der: &'a [u8]) -> Result<Self, CertFault> {
+        if der.len() > MAX_DER {
+            return Err(CertFault::TooLarge { limit: MAX_DER });
+        }
+        let mut outer = der::single(der, tag::SEQUENCE)
+            .within("certificate")?
+            .reader();
+        let tbs = outer.expect(tag::SEQUENCE).within("tbsCertificate")?;
+        let algorithm = outer.expect(tag::SEQUENCE).within("signatureAlgorithm")?;
+        let signature = outer
+            .expect(tag::BIT_STRING)
+            .and_then(|t| t.whole_octets())
+            .within("signatureValue")?;
+        outer.finish().within("certificate")?;
+
+        let mut fields = tbs.reader();
+        read_version(&mut fields)?;
+        let serial = fields
+            .expect(tag::INTEGER)
+            .within("tbsCertificate.serialNumber")?;
+        let inner_algorithm = fields
+            .expect(tag::SEQUENCE)
+            .within("tbsCertificate.signature")?;
+        let issuer = fields
+            .expect(tag::SEQUENCE)
+            .within("tbsCertificate.issuer")?;
+        let (not_before, not_after) =
+            read_validity(&mut fields).within("tbsCertificate.validity")?;
+        let subject = fields
+            .expect(tag::SEQUENCE)
+            .within("tbsCertificate.subject")?;
+        let spki = fields
+            .expect(tag::SEQUENCE)
+            .within("tbsCertificate.subjectPublicKeyInfo")?;
+        fields
+            .optional(tag::CONTEXT_1_PRIMITIVE)
+            .within("tbsCertificate.issuerUniqueID")?;
+        fields
+            .optional(tag::CONTEXT_2_PRIMITIVE)
+            .within("tbsCertificate.subjectUniqueID")?;
+        let extensions = fields.optional(tag::CONTEXT_3).within(EXTENSIONS)?;
+        fields.finish().within("tbsCertificate")?;
+        Ok(Self {
+            tbs,
+            algorithm,
+            signature,
+            serial,
+            inner_algorithm,
+            issuer,
+            not_before,
+            not_after,
+            subject,
+            spki,
+            extensions,
+        })
+    }
+}
+
 /// Why a certificate was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CertFault {
     /// More octets than any certificate has.
     #[error("certificate is longer than {limit} octets")]
     TooLarge {
+        /// The limit.
+        limit: usize,
+    },
+    /// More certificates than may stand together.
+    #[error("there are more than {limit} certificates")]
+    TooMany {
         /// The limit.
         limit: usize,
     },
@@ -443,9 +538,8 @@ fn read_version(fields: &mut Reader<'_>) -> Result<(), CertFault> {
     }
 }
 
-fn read_name(fields: &mut Reader<'_>, field: &'static str) -> Result<Subject, CertFault> {
-    let tlv = fields.expect(tag::SEQUENCE).within(field)?;
-    Subject::read(&tlv, &NameRules::FOREIGN).map_err(|fault| match fault {
+fn read_name(tlv: &Tlv<'_>, field: &'static str) -> Result<Subject, CertFault> {
+    Subject::read(tlv, &NameRules::FOREIGN).map_err(|fault| match fault {
         SubjectFault::Malformed(reason) => CertFault::Malformed { field, reason },
         _ => CertFault::Name { field },
     })

@@ -46,7 +46,7 @@ mod template;
 pub use alt_name::{AltName, NameFault, ip_puppet_text};
 pub use attribute::Attribute;
 pub use carrier::{CarriedFault, CarriedText, Carrier, CarrierFault, carried};
-pub use certificate::{CertFault, Certificate};
+pub use certificate::{CertFault, Certificate, CertificateOutline};
 pub use crl::{Crl, CrlFault};
 pub use crl_template::{CrlTemplate, RevocationReason, RevokedEntry};
 pub use csr::{CheckedCsr, CsrLimits};

@@ -1,6 +1,8 @@
 //! What happens on a connection, and when it has been idle or open for too long.
 
+use std::collections::HashMap;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
@@ -8,6 +10,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::listener::Timeouts;
 
@@ -16,7 +19,15 @@ use crate::listener::Timeouts;
 pub(crate) struct Activity {
     opened: Instant,
     state: Mutex<State>,
+    /// The answers of which a part was handed over and nothing more was asked for, with the time since when.
+    unread: Mutex<HashMap<u64, Instant>>,
+    /// Counts requests.
+    count: AtomicU64,
 }
+
+/// Tells an answer that goes on that its connection, or the server, is about to end.
+#[derive(Clone, Debug)]
+pub(crate) struct Closing(pub(crate) CancellationToken);
 
 #[derive(Clone, Copy, Debug)]
 enum State {
@@ -35,6 +46,8 @@ pub(crate) enum Overdue {
     Silent,
     /// Nothing was asked for a while.
     Idle,
+    /// Somebody does not read the answer that was asked for. A connection of HTTP/2 looks busy all the same.
+    Stalled,
     /// It is old: clients get a new one, and with it whoever holds its streams open is gone.
     Old,
 }
@@ -44,6 +57,8 @@ impl Activity {
         Arc::new(Self {
             opened,
             state: Mutex::new(State::Silent),
+            unread: Mutex::default(),
+            count: AtomicU64::new(0),
         })
     }
 
@@ -54,7 +69,10 @@ impl Activity {
             State::Silent | State::Idle(_) => State::Busy(1),
             State::Busy(count) => State::Busy(count.saturating_add(1)),
         };
-        InFlight(Arc::clone(self))
+        InFlight {
+            activity: Arc::clone(self),
+            number: self.count.fetch_add(1, Ordering::Relaxed),
+        }
     }
 
     /// When the connection is next to be looked at, and what is wrong with it if nothing happens before.
@@ -64,7 +82,13 @@ impl Activity {
         let (due, overdue) = match state {
             State::Silent => (self.opened + timeouts.first_request, Some(Overdue::Silent)),
             State::Idle(since) => (since + timeouts.idle, Some(Overdue::Idle)),
-            State::Busy(_) => (Instant::now() + timeouts.idle, None),
+            State::Busy(_) => {
+                let unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
+                match unread.values().min() {
+                    Some(since) => (*since + timeouts.stall, Some(Overdue::Stalled)),
+                    None => (Instant::now() + timeouts.idle.min(timeouts.stall), None),
+                }
+            }
         };
         if old <= due {
             (old, Some(Overdue::Old))
@@ -76,21 +100,39 @@ impl Activity {
 
 /// A request whose answer is not complete.
 #[derive(Debug)]
-pub(crate) struct InFlight(Arc<Activity>);
+pub(crate) struct InFlight {
+    activity: Arc<Activity>,
+    number: u64,
+}
 
 impl InFlight {
+    /// Notes that more of the answer is asked for.
+    fn asked(&self) {
+        let unread = &self.activity.unread;
+        let mut unread = unread.lock().unwrap_or_else(PoisonError::into_inner);
+        unread.remove(&self.number);
+    }
+
+    /// Notes that a part of the answer was handed over.
+    fn handed_over(&self) {
+        let unread = &self.activity.unread;
+        let mut unread = unread.lock().unwrap_or_else(PoisonError::into_inner);
+        unread.insert(self.number, Instant::now());
+    }
+
     /// The body of the answer, which keeps the request in flight.
     pub(crate) fn with(self, body: Body) -> AnswerBody {
         AnswerBody {
             body,
-            _request: self,
+            request: self,
         }
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        let state = &self.0.state;
+        self.asked();
+        let state = &self.activity.state;
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
         *state = match *state {
             State::Busy(count) if count > 1 => State::Busy(count - 1),
@@ -103,7 +145,7 @@ impl Drop for InFlight {
 #[derive(Debug)]
 pub(crate) struct AnswerBody {
     body: Body,
-    _request: InFlight,
+    request: InFlight,
 }
 
 impl HttpBody for AnswerBody {
@@ -114,7 +156,12 @@ impl HttpBody for AnswerBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        self.request.asked();
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        if let Poll::Ready(Some(Ok(_))) = &polled {
+            self.request.handed_over();
+        }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
@@ -149,6 +196,15 @@ mod tests {
         drop(second.with(Body::empty()));
         let idle = (Instant::now() + timeouts.idle, Some(Overdue::Idle));
         assert_eq!(activity.due(&timeouts), idle);
+
+        let mut unread = activity.begin().with(Body::from("text"));
+        std::future::poll_fn(|context| Pin::new(&mut unread).poll_frame(context)).await;
+        tokio::time::advance(Duration::from_secs(5)).await;
+        let stalled = Instant::now() - Duration::from_secs(5) + timeouts.stall;
+        assert_eq!(activity.due(&timeouts), (stalled, Some(Overdue::Stalled)));
+        std::future::poll_fn(|context| Pin::new(&mut unread).poll_frame(context)).await;
+        assert_eq!(activity.due(&timeouts).1, None, "it was read to its end");
+        drop(unread);
 
         let endless = activity.begin();
         tokio::time::advance(timeouts.age).await;

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use tracing::{debug, warn};
 
-use crate::activity::{Activity, Overdue};
+use crate::activity::{Activity, Closing, Overdue};
 use crate::body;
 use crate::listener::Timeouts;
 use crate::metrics::Traffic;
@@ -134,6 +134,8 @@ impl Reception {
         let address = peer.address;
         let (door, requests, patience) = (self.door.clone(), Arc::clone(&activity), timeouts.body);
         let counting = Arc::clone(self);
+        let closing = stop.child_token();
+        let told = Closing(closing.clone());
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             let in_flight = requests.begin();
             let begun = Instant::now();
@@ -143,6 +145,7 @@ impl Reception {
             let route = traffic.map(|traffic| traffic.route(request.uri().path()));
             let mut request = request.map(|body| body::until(deadline, body));
             request.extensions_mut().insert(peer.clone());
+            request.extensions_mut().insert(told.clone());
             let answered = door.clone().oneshot(request);
             answered.map(move |answer| {
                 answer.map(|answer| {
@@ -160,7 +163,7 @@ impl Reception {
                 http.serve_connection(stream, service),
                 &activity,
                 timeouts,
-                stop,
+                &closing,
             )
             .await
         } else {
@@ -169,7 +172,7 @@ impl Reception {
                 http.serve_connection(stream, service),
                 &activity,
                 timeouts,
-                stop,
+                &closing,
             )
             .await
         };
@@ -197,7 +200,7 @@ pub(crate) async fn receive_plain(
     let stream = TokioIo::new(Impatient::new(stream, timeouts.stall));
     let http = http1(timeouts);
     let connection = http.serve_connection(stream, service);
-    let outcome = supervise(connection, &activity, timeouts, stop).await;
+    let outcome = supervise(connection, &activity, timeouts, &stop.child_token()).await;
     debug!(?outcome, "connection ended");
 }
 
@@ -229,7 +232,7 @@ async fn supervise<C>(
     connection: C,
     activity: &Activity,
     timeouts: &Timeouts,
-    stop: &CancellationToken,
+    closing: &CancellationToken,
 ) -> Ending
 where
     C: GracefulConnection<Error = hyper::Error> + Future<Output = Result<(), hyper::Error>>,
@@ -239,7 +242,7 @@ where
         let (due, _) = activity.due(timeouts);
         tokio::select! {
             ended = connection.as_mut() => return Ending::Itself(ended),
-            () = stop.cancelled() => break None,
+            () = closing.cancelled() => break None,
             () = sleep_until(due) => {}
         }
         // What happened meanwhile may have put it off.
@@ -249,9 +252,13 @@ where
             break Some(overdue);
         }
     };
-    if reason == Some(Overdue::Silent) {
-        return Ending::Closed(reason);
+    match reason {
+        Some(Overdue::Silent) => return Ending::Closed(reason),
+        Some(Overdue::Stalled) => return Ending::Cut(reason),
+        Some(Overdue::Idle | Overdue::Old) | None => {}
     }
+    // Answers that would go on end here, so that their clients come back over another connection.
+    closing.cancel();
     connection.as_mut().graceful_shutdown();
     match timeout(timeouts.drain, connection).await {
         Ok(_) => Ending::Closed(reason),

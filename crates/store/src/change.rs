@@ -115,6 +115,9 @@ fn holds(connection: &Connection, precondition: &Precondition) -> Result<bool, F
             Ok(stored.is_some() && stored == i64::try_from(version.0).ok())
         }
         Precondition::RequestExists { id } => Ok(exists_request(connection, id)?),
+        Precondition::RequestIn { id, state } => Ok(connection
+            .prepare_cached("SELECT 1 FROM requests WHERE id = ?1 AND state = ?2")?
+            .exists(params![id.as_bytes(), state.word()])?),
         Precondition::KeyFree { door, key } => Ok(!connection
             .prepare_cached("SELECT 1 FROM requests WHERE door = ?1 AND key = ?2 AND live = 1")?
             .exists(params![door.as_str(), key])?),

@@ -44,7 +44,7 @@ pub struct ApiServerSettings {
     pub ca_key: &'static Key,
     /// Whether requests are approved, signed and cleaned.
     pub controllers: Controllers,
-    /// Further arguments of kube-apiserver; one that is also among ours counts instead.
+    /// Further arguments of kube-apiserver, after our own: of one that is given twice, the last one counts.
     pub arguments: Vec<String>,
     /// Whether a write waits for the disk, as it does anywhere but in tests.
     pub durable: bool,

@@ -11,7 +11,8 @@ use crate::keys::Key;
 /// A certificate authority whose key everybody knows.
 #[derive(Debug)]
 pub struct Ca {
-    key: &'static Key,
+    /// Its key.
+    pub key: &'static Key,
     /// Its certificate.
     pub certificate: Certificate,
 }

@@ -3,8 +3,9 @@
 use countersign_pki::{ext, oid};
 
 use super::{
-    AltNameRule, Authorization, ExtensionRule, Lifetime, NameKinds, OtherNames, Profile,
-    SubjectRule, Usage, UsageRule,
+    AltNameRule, AuthorityKeyId, Authorization, Check, ExtensionRule, Lifetime, NameBounds,
+    NameKinds, OrganizationRule, OtherNames, Pattern, Profile, SubjectBounds, SubjectRule, Usage,
+    UsageRule,
 };
 
 /// What a site may set about its Puppet agents' certificates.
@@ -23,10 +24,12 @@ impl Profile {
     pub fn puppet_agent(settings: PuppetSettings) -> Self {
         Self {
             subject: SubjectRule::KeyAsCommonName,
+            subjects: SubjectBounds::default(),
             refused_organizations: &[],
             alt_names: AltNameRule::OwnName {
                 others: settings.alt_names,
             },
+            names: NameBounds::default(),
             extensions: ExtensionRule::PuppetArcs {
                 authorization: settings.authorization,
             },
@@ -39,9 +42,11 @@ impl Profile {
                 backdate_included_from: None,
             },
             subject_key_id: true,
+            authority_key_id: AuthorityKeyId::Always,
             comment: Some("Puppet Server Internal Certificate"),
             added: Vec::new(),
             withheld: Vec::new(),
+            order: &[],
         }
     }
 
@@ -62,8 +67,72 @@ impl Profile {
     pub fn kube_apiserver_client() -> Self {
         Self {
             refused_organizations: &[UNLIMITED_GROUP],
+            order: &[Check::Usages],
             ..Self::kubernetes_admin()
         }
+    }
+
+    /// A kubelet as a client of a Kubernetes API server: the node that its common name says, and nothing else.
+    pub fn kube_apiserver_client_kubelet() -> Self {
+        Self {
+            subjects: nodes(),
+            alt_names: AltNameRule::Kinds(NameKinds::NONE),
+            usages: node_usages("client auth"),
+            order: &[
+                Check::Organizations,
+                Check::AltNames,
+                Check::CommonName,
+                Check::Usages,
+            ],
+            ..Self::kubernetes(YEAR, YEAR)
+        }
+    }
+
+    /// A kubelet as a server: its names and addresses. Whether they are the node's is for whoever approves to know.
+    pub fn kubelet_serving() -> Self {
+        let names = NameKinds {
+            dns: true,
+            ip: true,
+            ..NameKinds::NONE
+        };
+        Self {
+            subjects: nodes(),
+            alt_names: AltNameRule::Kinds(names),
+            names: NameBounds {
+                required: names,
+                ..NameBounds::default()
+            },
+            usages: node_usages("server auth"),
+            order: &[
+                Check::Organizations,
+                Check::RequiredNames,
+                Check::AltNames,
+                Check::Usages,
+                Check::CommonName,
+            ],
+            ..Self::kubernetes(YEAR, YEAR)
+        }
+    }
+
+    /// Whatever was asked for before signers had names. No request of the present API can ask for it.
+    pub fn legacy_unknown() -> Self {
+        let known: Vec<&str> = Usage::names().collect();
+        Self {
+            refused_organizations: &[UNLIMITED_GROUP],
+            usages: UsageRule::Asked {
+                required: Vec::new(),
+                permitted: usages(&known),
+            },
+            ..Self::kubernetes(YEAR, YEAR)
+        }
+    }
+
+    /// The same with certificates that live so many seconds, unless a request asks for less.
+    #[must_use]
+    pub fn with_longest_life(mut self, seconds: u64) -> Self {
+        self.lifetime.default = seconds;
+        self.lifetime.maximum = seconds;
+        self
     }
 
     /// An administrator at the Kubernetes door; only the authority itself uses this signer.
@@ -125,8 +194,10 @@ impl Profile {
     fn kubernetes(default: u64, maximum: u64) -> Self {
         Self {
             subject: SubjectRule::Rebuilt,
+            subjects: SubjectBounds::default(),
             refused_organizations: &[],
             alt_names: AltNameRule::Kinds(NameKinds::ALL),
+            names: NameBounds::default(),
             extensions: ExtensionRule::Dropped,
             usages: UsageRule::Asked {
                 required: Vec::new(),
@@ -140,10 +211,28 @@ impl Profile {
                 backdate_included_from: Some(8 * HOUR),
             },
             subject_key_id: false,
+            authority_key_id: AuthorityKeyId::FromIssuer,
             comment: None,
             added: Vec::new(),
             withheld: Vec::new(),
+            order: &[],
         }
+    }
+}
+
+/// The subjects of nodes, as the node authorizer reads them.
+fn nodes() -> SubjectBounds {
+    SubjectBounds {
+        common_names: vec![Pattern::known("system:node:*")],
+        organizations: OrganizationRule::Exactly(vec!["system:nodes".to_owned()]),
+    }
+}
+
+/// Key encipherment is asked for by kubelets with RSA keys alone.
+fn node_usages(purpose: &str) -> UsageRule {
+    UsageRule::Asked {
+        required: usages(&["digital signature", purpose]),
+        permitted: usages(&["digital signature", "key encipherment", purpose]),
     }
 }
 

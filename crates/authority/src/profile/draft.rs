@@ -1,12 +1,16 @@
 //! From an approval to the bytes to be signed.
 
+use std::sync::Arc;
+
 use countersign_pki::{
     AltName, Certificate, CertificateTemplate, CheckedCsr, EncodeFault, Extension, KeyType,
     KeyUsage, Oid, Serial, SubjectBuilder, UnixTime, ext, oid, seal,
 };
 use countersign_policy::{Approval, SignerName, Wishes, carries_token};
 
-use super::{AltNameRule, ExtensionRule, Lifetime, Profile, SubjectRule, Usage, UsageRule};
+use super::{
+    AltNameRule, AuthorityKeyId, ExtensionRule, Lifetime, Profile, SubjectRule, Usage, UsageRule,
+};
 use crate::issuance::Draft;
 use crate::issuer::Issuer;
 use crate::model::{Intent, Owner, RequestId};
@@ -21,6 +25,15 @@ pub struct Validity {
 }
 
 impl Validity {
+    /// The same, but not beyond the issuer's end.
+    #[must_use]
+    pub(crate) fn within(self, issuer: &Issuer) -> Self {
+        Self {
+            not_after: self.not_after.min(issuer.not_after()),
+            ..self
+        }
+    }
+
     /// The same, but over so many seconds from now at the latest.
     #[must_use]
     pub(crate) fn at_most(self, seconds: Option<u64>, now: UnixTime) -> Self {
@@ -45,7 +58,7 @@ pub struct Drafting<'a> {
     /// The signer that drafts.
     pub signer: &'a SignerName,
     /// Who signs.
-    pub issuer: &'a Issuer,
+    pub issuer: &'a Arc<Issuer>,
     /// The serial to use.
     pub serial: Serial,
     /// The validity, from [`Profile::validity`] or from an earlier intent.
@@ -152,7 +165,8 @@ impl Profile {
         Ok(Draft::new(
             intent,
             to_be_signed,
-            drafting.issuer.algorithm(),
+            Arc::clone(drafting.issuer),
+            drafting.wishes.expiration_seconds,
         ))
     }
 
@@ -211,7 +225,11 @@ impl Profile {
             });
         }
         extensions.push(ext::basic_constraints_leaf());
-        extensions.push(ext::authority_key_id(drafting.issuer.key_id()));
+        let key_id = match self.authority_key_id {
+            AuthorityKeyId::Always => Some(drafting.issuer.key_id()),
+            AuthorityKeyId::FromIssuer => drafting.issuer.certificate().subject_key_id(),
+        };
+        extensions.extend(key_id.map(ext::authority_key_id));
         if self.subject_key_id {
             extensions.push(ext::subject_key_id(csr.spki_der())?);
         }
@@ -238,6 +256,10 @@ impl Profile {
                     ));
                 }
             }
+        }
+        if let ExtensionRule::Copied { oids, .. } = &self.extensions {
+            let copied = csr.extensions().iter().filter(|e| oids.contains(&e.oid));
+            extensions.extend(copied.filter(|e| !self.withholds(e)).cloned());
         }
         extensions.extend(self.added.iter().cloned());
         Ok(extensions)

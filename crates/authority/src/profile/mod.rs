@@ -4,18 +4,26 @@
 //! [`Profile::draft`] turns an approval into the bytes to be signed. Names, extensions and usages get
 //! into a certificate only where a rule here lets them.
 
+mod bounds;
 mod builtin;
 mod draft;
+mod examination;
+mod pattern;
+mod statement;
 mod usage;
 
-use countersign_pki::{AltName, CheckedCsr, Extension, Oid, oid};
-use countersign_policy::Wishes;
+use std::fmt;
 
+use countersign_pki::{AltName, Extension, Oid};
+
+use crate::token::masked_tokens;
+
+pub use bounds::{NameBounds, OrganizationRule, SubjectBounds};
 pub use builtin::PuppetSettings;
-use draft::is_empty_name;
-
-use crate::token::{looks_like_a_token, masked_tokens};
 pub use draft::{DraftFault, Drafting, Validity};
+pub use examination::Check;
+pub use pattern::{Pattern, PatternFault};
+pub use statement::Point;
 pub use usage::Usage;
 
 /// What a signer permits and produces.
@@ -23,10 +31,14 @@ pub use usage::Usage;
 pub struct Profile {
     /// Where the subject comes from.
     pub subject: SubjectRule,
+    /// Which subjects it certifies.
+    pub subjects: SubjectBounds,
     /// Organizations (groups, where they become identities) that no request may name.
     pub refused_organizations: &'static [&'static str],
-    /// Which alternative names are let in.
+    /// Which kinds of alternative names are let in.
     pub alt_names: AltNameRule,
+    /// Which names of those kinds.
+    pub names: NameBounds,
     /// Which requested extensions are let in.
     pub extensions: ExtensionRule,
     /// Which usages the certificate gets.
@@ -35,12 +47,16 @@ pub struct Profile {
     pub lifetime: Lifetime,
     /// Whether it carries a subject key identifier.
     pub subject_key_id: bool,
+    /// Where its authority key identifier comes from.
+    pub authority_key_id: AuthorityKeyId,
     /// A Netscape comment, for signers whose certificates always had one.
     pub comment: Option<&'static str>,
     /// Extensions that the signer adds by itself.
     pub added: Vec<Extension>,
     /// Requested extensions that are let in and not copied, because what they carry is a secret.
     pub withheld: Vec<Oid>,
+    /// What is looked at first, in this order, where it matters which of several faults is told. The rest follows.
+    pub order: &'static [Check],
 }
 
 /// Where the subject comes from.
@@ -74,7 +90,7 @@ pub enum OtherNames {
 }
 
 /// Kinds of alternative names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "a set of four kinds, read by name"
@@ -98,10 +114,47 @@ impl NameKinds {
         email: true,
         uri: true,
     };
+
+    /// None.
+    pub const NONE: Self = Self {
+        dns: false,
+        ip: false,
+        email: false,
+        uri: false,
+    };
+
+    /// Whether the kind of a name is among them.
+    pub fn has(self, name: &AltName) -> bool {
+        match name {
+            AltName::Dns(_) => self.dns,
+            AltName::Ip(_) => self.ip,
+            AltName::Email(_) => self.email,
+            AltName::Uri(_) => self.uri,
+            AltName::Other { .. } => false,
+        }
+    }
+
+    /// Their names, in the order in which signers of Kubernetes look at them.
+    pub fn words(self) -> Vec<&'static str> {
+        let kinds = [
+            (self.dns, "DNS"),
+            (self.email, "Email"),
+            (self.ip, "IP"),
+            (self.uri, "URI"),
+        ];
+        let there = kinds.into_iter().filter(|(is_there, _)| *is_there);
+        there.map(|(_, word)| word).collect()
+    }
+}
+
+impl fmt::Display for NameKinds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words().join(" or "))
+    }
 }
 
 /// Which requested extensions are let in, beside the alternative names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExtensionRule {
     /// Puppet's registered and private arcs; its authorization arc only if so; any other refused.
     PuppetArcs {
@@ -110,6 +163,31 @@ pub enum ExtensionRule {
     },
     /// None is copied and none refused.
     Dropped,
+    /// These are copied as they are asked for.
+    Copied {
+        /// Which.
+        oids: Vec<Oid>,
+        /// What becomes of a request with others.
+        others: OtherExtensions,
+    },
+}
+
+/// What becomes of extensions that a signer does not copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtherExtensions {
+    /// They are left out.
+    Dropped,
+    /// They make a request unsignable, unless they are of those that a signer writes by itself (RFC 5280 4.2.1).
+    Refused,
+}
+
+/// Where a certificate's authority key identifier comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuthorityKeyId {
+    /// From the issuer's subject key identifier, else from its key (RFC 5280 4.2.1.1).
+    Always,
+    /// From the issuer's subject key identifier; there is none if the issuer has none, as Go's library has it.
+    FromIssuer,
 }
 
 /// Whether extensions that grant rights may be requested.
@@ -200,141 +278,49 @@ pub enum ProfileFault {
         /// Which.
         organization: String,
     },
+    /// Other organizations than these.
+    #[error("its organizations are not exactly: {}", .exactly.join(", "))]
+    Organizations {
+        /// Those it must have.
+        exactly: Vec<String>,
+    },
+    /// An organization outside the signer's.
+    #[error("it names the organization {:?}, which the signer does not permit", masked_tokens(.organization))]
+    OrganizationNotPermitted {
+        /// Which.
+        organization: String,
+    },
+    /// An organization that the signer insists on.
+    #[error(
+        "it does not name the organization {organization:?}, without which the signer does not sign"
+    )]
+    OrganizationMissing {
+        /// Which.
+        organization: String,
+    },
+    /// A common name outside the signer's.
+    #[error("its common name {:?} matches none of: {}", masked_tokens(.common_name), join(.permitted))]
+    CommonName {
+        /// The one that counts.
+        common_name: String,
+        /// What it would have to match.
+        permitted: Vec<Pattern>,
+    },
+    /// No alternative name of a kind that must be there.
+    #[error("it lacks an alternative name of kind {kinds}, without which the signer does not sign")]
+    NameRequired {
+        /// One of these.
+        kinds: NameKinds,
+    },
+    /// An alternative name outside the signer's.
+    #[error("it asks for the alternative name {}, which the signer does not permit", masked_tokens(&.name.to_string()))]
+    NameNotPermitted {
+        /// The first.
+        name: AltName,
+    },
     /// Nothing in it names anybody.
     #[error("it has neither a subject nor an alternative name")]
     Nameless,
-}
-
-impl Profile {
-    /// Whether such a request could ever be signed. Asks nobody and changes nothing.
-    pub fn examine(
-        &self,
-        csr: &CheckedCsr,
-        key: &str,
-        wishes: &Wishes,
-    ) -> Result<(), ProfileFault> {
-        self.examine_alt_names(csr, key)?;
-        self.examine_extensions(csr)?;
-        self.examine_usages(wishes)?;
-        let mut organizations = csr.subject().organizations();
-        if let Some(refused) = organizations.find(|o| self.refused_organizations.contains(o)) {
-            return Err(ProfileFault::Organization {
-                organization: refused.to_owned(),
-            });
-        }
-        let nameless = match self.subject {
-            SubjectRule::KeyAsCommonName => false,
-            SubjectRule::Rebuilt => {
-                is_empty_name(&self.issued_subject(csr, key))
-                    && self.issued_alt_names(csr, key).is_empty()
-            }
-        };
-        if nameless {
-            return Err(ProfileFault::Nameless);
-        }
-        Ok(())
-    }
-
-    fn examine_alt_names(&self, csr: &CheckedCsr, key: &str) -> Result<(), ProfileFault> {
-        let names = csr.alt_names();
-        let permitted = match self.alt_names {
-            AltNameRule::OwnName {
-                others: OtherNames::Refused,
-            } => names.is_empty() || matches!(names, [AltName::Dns(only)] if only == key),
-            AltNameRule::OwnName {
-                others: OtherNames::DnsAndIp,
-            } => names.iter().all(|name| match name {
-                AltName::Dns(name) => !name.contains('*'),
-                AltName::Ip(_) => true,
-                AltName::Email(_) | AltName::Uri(_) | AltName::Other { .. } => false,
-            }),
-            AltNameRule::Kinds(kinds) => names.iter().all(|name| match name {
-                AltName::Dns(_) => kinds.dns,
-                AltName::Ip(_) => kinds.ip,
-                AltName::Email(_) => kinds.email,
-                AltName::Uri(_) => kinds.uri,
-                // Dropped, as every signer of this kind does.
-                AltName::Other { .. } => true,
-            }),
-        };
-        if permitted {
-            return Ok(());
-        }
-        let (addresses, others): (Vec<_>, Vec<_>) = names
-            .iter()
-            .cloned()
-            .partition(|name| matches!(name, AltName::Ip(_)));
-        Err(ProfileFault::AltNames {
-            names: addresses.into_iter().chain(others).collect(),
-        })
-    }
-
-    fn examine_extensions(&self, csr: &CheckedCsr) -> Result<(), ProfileFault> {
-        let authorization = match self.extensions {
-            ExtensionRule::Dropped => return Ok(()),
-            ExtensionRule::PuppetArcs { authorization } => authorization,
-        };
-        let requested = || {
-            csr.extensions()
-                .iter()
-                .filter(|e| e.oid != oid::SUBJECT_ALT_NAME)
-        };
-        if authorization == Authorization::Refused
-            && requested().any(|e| e.oid.is_under(&oid::PP_AUTH))
-        {
-            return Err(ProfileFault::AuthorizationExtension);
-        }
-        let known = |id: &Oid| {
-            id.is_under(&oid::PP_REG)
-                || id.is_under(&oid::PP_PRIV)
-                || (id.is_under(&oid::PP_AUTH) && *id != oid::PP_CLI_AUTH)
-        };
-        let unknown: Vec<Oid> = requested()
-            .filter(|e| !known(&e.oid))
-            .map(|e| e.oid)
-            .collect();
-        if !unknown.is_empty() {
-            return Err(ProfileFault::Extensions { oids: unknown });
-        }
-        if let Some(extension) = requested().find(|e| e.text_value().is_none()) {
-            return Err(ProfileFault::ExtensionValue { oid: extension.oid });
-        }
-        // A preshared key may carry one; it stays out of the certificate.
-        let holds_token = |e: &&Extension| {
-            let text = e.text_value().unwrap_or_default();
-            e.oid != oid::PP_PRESHARED_KEY && looks_like_a_token(&text)
-        };
-        match requested().find(holds_token) {
-            Some(extension) => Err(ProfileFault::TokenInExtension { oid: extension.oid }),
-            None => Ok(()),
-        }
-    }
-
-    fn examine_usages(&self, wishes: &Wishes) -> Result<(), ProfileFault> {
-        let UsageRule::Asked {
-            required,
-            permitted,
-        } = &self.usages
-        else {
-            return Ok(());
-        };
-        for usage in &wishes.usages {
-            if !permitted.iter().any(|p| p.name() == usage) {
-                return Err(ProfileFault::UsageNotPermitted {
-                    usage: usage.clone(),
-                });
-            }
-        }
-        match required
-            .iter()
-            .find(|r| !wishes.usages.iter().any(|u| u == r.name()))
-        {
-            Some(missing) => Err(ProfileFault::UsageMissing {
-                usage: missing.name().to_owned(),
-            }),
-            None => Ok(()),
-        }
-    }
 }
 
 /// What was asked for in words, which are kept and shown: a token that is taken for a name is not among them.

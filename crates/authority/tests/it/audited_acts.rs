@@ -1,7 +1,8 @@
 //! Every decision and every administrative act has its entry in the audit log, with what an export needs.
 
 use countersign_authority::{
-    Act, AuditEntry, Authority, Held, OnUnsignable, RequestState, Retention,
+    Act, AuditEntry, Authority, OnUnsignable, PlainKeeper, RequestState, Retention, Settlement,
+    WhenEnded,
 };
 use countersign_keys::LeafKey;
 use countersign_pki::{RevocationReason, Serial};
@@ -25,6 +26,7 @@ enum Doing {
     Approve,
     ApproveUnsignable,
     Deny,
+    Settle,
     Delete,
     RevokeName,
     RevokeSerial,
@@ -40,7 +42,12 @@ impl Doing {
     fn waits(self) -> bool {
         matches!(
             self,
-            Self::Approve | Self::ApproveUnsignable | Self::Deny | Self::Delete | Self::Collect
+            Self::Approve
+                | Self::ApproveUnsignable
+                | Self::Deny
+                | Self::Settle
+                | Self::Delete
+                | Self::Collect
         )
     }
 
@@ -59,6 +66,25 @@ impl Doing {
                 drop(authority.approve(act).await.unwrap());
             }
             Self::Deny => drop(authority.deny(act("web01")).await.unwrap()),
+            Self::Settle => {
+                let how = vec![
+                    Settlement::Certified {
+                        not_before: authority.now(),
+                        not_after: authority.now().plus_seconds(60),
+                        detail: "from elsewhere".to_owned(),
+                    },
+                    Settlement::Failed {
+                        reason: "after all".to_owned(),
+                    },
+                    Settlement::Approved {
+                        reason: "late".to_owned(),
+                    },
+                    Settlement::Denied {
+                        reason: "later".to_owned(),
+                    },
+                ];
+                drop(authority.settle(act("web01"), how).await.unwrap());
+            }
             Self::Delete => drop(authority.delete(act("web01")).await.unwrap()),
             Self::RevokeName => {
                 issued(world, "web01").await;
@@ -101,7 +127,8 @@ impl Doing {
                     door: DOOR,
                     state: RequestState::Pending,
                     seconds: 60,
-                    hold: Held::never,
+                    when_ended: WhenEnded::Stays,
+                    keeper: &PlainKeeper,
                 };
                 authority.collect(&[rule]).await.unwrap();
             }
@@ -140,6 +167,15 @@ async fn every_act_leaves_its_entry() {
             ],
         ),
         (Doing::Deny, &[("deny", admin, "web01", Some(Deny), "kmg")]),
+        (
+            Doing::Settle,
+            &[
+                ("certify", admin, "web01", None, "km"),
+                ("fail", admin, "web01", None, "km"),
+                ("approve", admin, "web01", None, "km"),
+                ("deny", admin, "web01", None, "km"),
+            ],
+        ),
         (Doing::Delete, &[("delete", admin, "web01", None, "km")]),
         (Doing::RevokeName, &[request, issue, revoke, crl]),
         (Doing::RevokeSerial, &[request, issue, revoke, crl]),

@@ -1,14 +1,18 @@
 //! Old requests are forgotten, by state and age; certificates never are.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use countersign_authority::store::{Past, RequestFilter};
 use countersign_authority::{
-    Authority, Collected, DecisionOutcome, Door, Held, RequestState, Retention, Telemetry,
+    Act, AuditEntry, Authority, Collected, DecisionOutcome, Door, PlainKeeper, RequestState,
+    Retention, Telemetry, WhenEnded,
 };
 use countersign_keys::LeafKey;
 use countersign_pki::AltName;
 
+use crate::kill_points;
+use crate::tripwire::{Fuse, TripStore};
 use crate::world::{self, DOOR, TestClock, World, act, client_signer, issuer_id, submission};
 
 const HOUR: u64 = 3600;
@@ -18,7 +22,8 @@ fn keep(state: RequestState, seconds: u64) -> Retention {
         door: DOOR,
         state,
         seconds,
-        hold: Held::never,
+        when_ended: WhenEnded::Stays,
+        keeper: &PlainKeeper,
     }
 }
 
@@ -128,6 +133,50 @@ async fn rules_touch_only_their_door_and_state_and_many_pages_are_collected() {
     assert!(freed.unwrap().is_none());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_ended_goes_at_once_where_the_door_says_so() {
+    let World {
+        authority, clock, ..
+    } = &World::new(false).await;
+    let mut short = submission("short");
+    short.signer = client_signer();
+    short.wishes.usages = vec!["client auth".to_owned()];
+    authority.submit(short).await.unwrap();
+    let mut waits = submission("waits");
+    waits.signer = client_signer();
+    authority.submit(waits).await.unwrap();
+    let lived = Act {
+        lifetime: Some(600),
+        ..act("short")
+    };
+    let (issuer, serial) = authority.approve(lived).await.unwrap().certificate.unwrap();
+    let entry = authority.certificate(&issuer, &serial).await.unwrap();
+    let left = entry.unwrap().not_after.0 - authority.now().0;
+    let rules = |when_ended| {
+        [RequestState::Issued, RequestState::Pending].map(|state| Retention {
+            when_ended,
+            ..keep(state, 10 * HOUR)
+        })
+    };
+    clock.advance(left);
+    for (passed, when_ended, goes) in [
+        (0, WhenEnded::Goes, 0),
+        (1, WhenEnded::Stays, 0),
+        (0, WhenEnded::Goes, 1),
+        (0, WhenEnded::Goes, 0),
+    ] {
+        clock.advance(passed);
+        let collected = authority.collect(&rules(when_ended)).await.unwrap();
+        assert_eq!(collected, forgotten(RequestState::Issued, goes));
+    }
+    let kept = authority.certificate(&issuer, &serial).await.unwrap();
+    assert!(kept.is_some(), "the ledger forgets nothing");
+    let audit = authority.audit(Default::default(), 1000).await.unwrap();
+    let (_, last) = audit.last().unwrap();
+    assert_eq!(last.action, "collect");
+    assert!(last.detail.contains("certificate ended"), "{}", last.detail);
+}
+
 /// Writes down what it is told.
 #[derive(Default)]
 struct Notes(Mutex<Vec<String>>);
@@ -198,4 +247,62 @@ async fn every_decision_is_reported_with_what_settled_it() {
             "test forgot 3 pending",
         ]
     );
+}
+
+const THIS_TEST: &str = "collection::a_collection_that_is_killed_is_ended_by_the_next";
+const OLD: usize = 5;
+
+/// Dies at every step of a collection. What is gone is gone with its entry in the audit log, what is left is whole, and
+/// the next collection takes the rest.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collection_that_is_killed_is_ended_by_the_next() {
+    let rules = [keep(RequestState::Pending, HOUR)];
+    if let Some(folder) = std::env::var_os(kill_points::FOLDER).map(PathBuf::from) {
+        let (fuse, clock) = (Fuse::unlit(), TestClock::new());
+        clock.advance(2 * HOUR as i64);
+        let store = Arc::new(TripStore(Arc::new(world::store(&folder)), fuse.clone()));
+        let keys = Arc::new(world::keys(&folder));
+        let authority = world::authority(&folder, store, keys, clock, false).await;
+        fuse.light(std::env::var(kill_points::STEP).unwrap().parse().unwrap());
+        authority.collect(&rules).await.unwrap();
+        return kill_points::acknowledge("done");
+    }
+    let world = World::new(false).await;
+    for number in 0..OLD {
+        let one = submission(&format!("old{number}"));
+        world.authority.submit(one).await.unwrap();
+    }
+    world.clock.advance(2 * HOUR as i64);
+    let young = submission("young");
+    world.authority.submit(young).await.unwrap();
+    let World { folder, clock, .. } = world;
+    let mut partly = 0;
+    for step in 0.. {
+        let left = kill_points::copy(folder.path());
+        let ended = kill_points::run(THIS_TEST, "collect", left.path(), step).contains_key("done");
+        let World { authority, .. } = &World::on(left, clock.clone(), false).await;
+        let left = names(authority).await;
+        let gone = OLD + 1 - left.len();
+        assert_eq!(collections(authority).await, gone, "{step}: {left:?}");
+        assert_eq!(gone == OLD, left == ["young"], "{step}");
+        partly += usize::from(gone > 0 && gone < OLD);
+        let rest = authority.collect(&rules).await.unwrap();
+        let count = u64::try_from(OLD - gone).unwrap();
+        assert_eq!(rest, forgotten(RequestState::Pending, count), "{step}");
+        assert_eq!(names(authority).await, ["young"], "{step}");
+        assert_eq!(collections(authority).await, OLD, "{step}");
+        if ended {
+            break;
+        }
+    }
+    assert!(partly > 0, "no collection was killed in the middle");
+}
+
+async fn collections(authority: &Authority) -> usize {
+    let audit = authority.audit(Default::default(), 1000).await.unwrap();
+    let is_collection = |entry: &AuditEntry| entry.action == "collect";
+    audit
+        .iter()
+        .filter(|(_, entry)| is_collection(entry))
+        .count()
 }

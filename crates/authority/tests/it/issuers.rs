@@ -1,11 +1,14 @@
 //! Chain files as sites have them.
 
-use countersign_authority::{Chain, Issuer, IssuerFault};
-use countersign_pki::{AltName, Certificate, UnixTime, pem};
+use std::sync::Arc;
+
+use countersign_authority::{Chain, Issuer, IssuerFault, Store};
+use countersign_keys::{FileKeys, ReadKey};
+use countersign_pki::{AltName, Certificate, Crl, UnixTime, pem};
 use countersign_testkit::chain::Ca;
 use countersign_testkit::keys::{self, Key};
 
-use crate::world::{START, World, issuer_id, submission};
+use crate::world::{self, START, World, issuer_id, submission};
 
 const NOW: UnixTime = UnixTime(START);
 
@@ -178,3 +181,56 @@ iQTuYRD4dpTDNfwH4VyLr2vFgZaY3Ohj70Y6Gr98IPQra481OG+QiqZMMNSuwgOl
 01dIDXsWGUcAlINNshLVor4KYHRpRpB2yVebVw0=
 -----END CERTIFICATE-----
 ";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_drafted_before_an_issuer_was_replaced_is_signed_by_the_key_before() {
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let [first, second] = &folders;
+    for folder in &folders {
+        world::prepare(folder.path()).await;
+    }
+    let keys = Arc::new(world::keys(first.path()));
+    let store: Arc<dyn Store> = Arc::new(world::store(first.path()));
+    let clock = world::TestClock::new();
+    let authority = world::authority(
+        first.path(),
+        store,
+        Arc::<FileKeys>::clone(&keys),
+        clock,
+        true,
+    )
+    .await;
+    let old = authority.issuer(&issuer_id()).unwrap();
+
+    let new_key = ReadKey::from_file(&second.path().join("key.pem")).unwrap();
+    let chain = std::fs::read(second.path().join("ca.pem")).unwrap();
+    let (algorithm, public_key) = (new_key.algorithm(), new_key.public_key().to_vec());
+    let new = Issuer::from_chain(issuer_id(), chain, algorithm, &public_key).unwrap();
+    let new = new.with_previous(vec![old.certificate().clone()]);
+
+    let submissions: Vec<_> = (0..200)
+        .map(|n| {
+            let authority = authority.clone();
+            tokio::spawn(async move { authority.submit(submission(&format!("host{n}"))).await })
+        })
+        .collect();
+    keys.replace(&issuer_id(), new_key).unwrap();
+    authority.replace_issuer(new).await.unwrap();
+
+    for submitted in submissions {
+        let issued = submitted.await.unwrap().unwrap().issued.unwrap();
+        let leaf = Certificate::parse(issued.der()).unwrap();
+        let signs = |spki: &[u8]| leaf.verify_signed_by(spki).is_ok();
+        let by_new = leaf.authority_key_id() != Some(old.key_id());
+        assert_eq!(signs(&public_key), by_new);
+        assert_eq!(signs(old.certificate().spki_der()), !by_new);
+    }
+    let after = authority.submit(submission("after")).await.unwrap();
+    let after = Certificate::parse(after.issued.unwrap().der()).unwrap();
+    assert!(after.verify_signed_by(&public_key).is_ok());
+    let current = authority.issuer(&issuer_id()).unwrap();
+    assert!(current.has_signed(&after));
+    let list = authority.crl(&issuer_id()).unwrap();
+    let list = Crl::parse(&list.record.der).unwrap();
+    assert!(list.verify_signed_by(&public_key).is_ok());
+}

@@ -29,14 +29,15 @@ impl<K: KeyStore> KeyStore for Faulty<K> {
     fn sign(
         &self,
         issuer: &IssuerId,
+        public_key: &[u8],
         message: Vec<u8>,
     ) -> BoxFuture<'_, Result<Signature, SignFault>> {
-        let issuer = issuer.clone();
+        let (issuer, public_key) = (issuer.clone(), public_key.to_vec());
         Box::pin(async move {
             if self.fails.load(Ordering::SeqCst) {
                 return Err(SignFault::Failed { issuer });
             }
-            let mut signature = self.keys.sign(&issuer, message).await?;
+            let mut signature = self.keys.sign(&issuer, &public_key, message).await?;
             if self.lies.load(Ordering::SeqCst) {
                 signature.0.reverse();
             }

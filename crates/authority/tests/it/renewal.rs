@@ -203,9 +203,10 @@ impl KeyStore for Gate {
     fn sign(
         &self,
         issuer: &IssuerId,
+        public_key: &[u8],
         message: Vec<u8>,
     ) -> BoxFuture<'_, Result<Signature, SignFault>> {
-        let issuer = issuer.clone();
+        let (issuer, public_key) = (issuer.clone(), public_key.to_vec());
         Box::pin(async move {
             if self.holds_next.swap(false, Ordering::SeqCst) {
                 self.reached.add_permits(1);
@@ -214,7 +215,7 @@ impl KeyStore for Gate {
             if self.fails_next.swap(false, Ordering::SeqCst) {
                 return Err(SignFault::Failed { issuer });
             }
-            self.keys.sign(&issuer, message).await
+            self.keys.sign(&issuer, &public_key, message).await
         })
     }
 

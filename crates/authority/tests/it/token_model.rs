@@ -6,7 +6,7 @@
 //! | here | in the engine | holds if |
 //! |---|---|---|
 //! | [`Doing::Consume`] | `Stored::change` with `use_token` | `TokenUsable`, then `KeyFree` and `NewestCertificate` of the name |
-//! | [`Doing::Record`] | `Core::complete` | `IntentOpen` of its owner, `RequestExists` |
+//! | [`Doing::Record`] | `Core::complete` | `IntentOpen` of its owner, `RequestExists`, `RequestIn` approved |
 //! | [`Doing::Void`] | `Core::void` | `IntentOpen` of anybody; a conflict is no fault |
 //! | [`Doing::Redo`] | `Core::redo` | `IntentOpen` of the old intent; `RequestAt` says nothing more here |
 //! | [`Doing::Release`] | `Core::releasing` | `TokenReserved` and `IntentOpen` |

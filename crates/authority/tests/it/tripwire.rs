@@ -88,14 +88,15 @@ impl<K: KeyStore, W: Wire> KeyStore for TripKeys<K, W> {
     fn sign(
         &self,
         issuer: &IssuerId,
+        public_key: &[u8],
         message: Vec<u8>,
     ) -> BoxFuture<'_, Result<Signature, SignFault>> {
-        let issuer = issuer.clone();
+        let (issuer, public_key) = (issuer.clone(), public_key.to_vec());
         Box::pin(async move {
             if !self.1.before(Step::Sign).await {
                 return Err(SignFault::Failed { issuer });
             }
-            let signature = self.0.sign(&issuer, message).await;
+            let signature = self.0.sign(&issuer, &public_key, message).await;
             match self.1.after(Step::Sign) {
                 true => signature,
                 false => Err(SignFault::Failed { issuer }),

@@ -109,6 +109,11 @@ async fn create(args: &CreateArgs) -> Result<()> {
     if args.bootstrap.bootstrap {
         return bootstrap::create(args).await;
     }
+    // The parser does not tell, because NAME rules out what is missing.
+    if !args.bootstrap.group.is_empty() || args.bootstrap.description.is_some() {
+        let what = "--group and --description are for bootstrap tokens: say --bootstrap in place of a name";
+        bail!(Usage(what.to_owned()));
+    }
     let handout = Handout {
         format: format(args).map_err(Usage)?,
         carrier: args.carrier.0.clone(),

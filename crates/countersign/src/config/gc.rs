@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use countersign_authority::{Held, Hold, RequestState, Retention};
+use countersign_authority::{Keeper, PlainKeeper, RequestState, Retention, WhenEnded};
 use countersign_server::{kubernetes, puppet};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -60,12 +60,25 @@ pub(crate) struct Collection {
 
 impl GcSection {
     pub(crate) fn collection(&self) -> Collection {
+        // A certificate of the Puppet door that has ended may still be asked about; Kubernetes' cleaner deletes its
+        // object at once.
+        let plain: &'static dyn Keeper = &PlainKeeper;
         let doors = [
-            (puppet::PuppetDoor::DOOR, self.puppet, Held::never as Hold),
-            (kubernetes::DOOR, self.kubernetes, kubernetes::held_back),
+            (
+                puppet::PuppetDoor::DOOR,
+                self.puppet,
+                WhenEnded::Stays,
+                plain,
+            ),
+            (
+                kubernetes::DOOR,
+                self.kubernetes,
+                WhenEnded::Goes,
+                &kubernetes::ObjectKeeper,
+            ),
         ];
         let mut rules = Vec::new();
-        for (door, kept, hold) in doors {
+        for (door, kept, when_ended, keeper) in doors {
             for (state, keep) in [
                 (RequestState::Pending, kept.pending),
                 (RequestState::Denied, kept.denied),
@@ -79,7 +92,8 @@ impl GcSection {
                         door: door.clone(),
                         state,
                         seconds: span.as_seconds(),
-                        hold,
+                        when_ended,
+                        keeper,
                     });
                 }
             }
@@ -163,7 +177,7 @@ const PUPPET: DoorSection = DoorSection {
     issued: Keep::Off,
 };
 
-/// As kube-controller-manager's cleaner has it.
+/// As kube-controller-manager's cleaner has it; what is approved and unsigned since its 1.35.
 const KUBERNETES: DoorSection = DoorSection {
     pending: Keep::For(Span::hours(24)),
     denied: Keep::For(Span::hours(1)),

@@ -9,6 +9,7 @@ mod gc;
 mod hocon;
 mod puppet_conf;
 mod puppet_server;
+mod signers;
 mod tokens;
 mod yaml_fault;
 
@@ -30,6 +31,7 @@ pub(crate) use countersign_policy::{Span, nearest};
 pub(crate) use foreman::ForemanSection;
 pub(crate) use gc::{Collection, GcSection};
 pub(crate) use puppet_server::Remarks;
+pub(crate) use signers::{ExtensionsSection, NamePatternsSection, OthersKind, SubjectSection};
 pub(crate) use tokens::{KeyFile, Source, TokensSection};
 
 /// What the file may say. A key that is left out has its default.
@@ -158,7 +160,17 @@ pub(crate) struct SignerSection {
     #[serde(default = "SignerSection::default_usages")]
     pub(crate) usages: Vec<String>,
     #[serde(default)]
+    pub(crate) required_usages: Vec<String>,
+    #[serde(default)]
+    pub(crate) subject: SubjectSection,
+    #[serde(default)]
     pub(crate) names: Vec<NameKind>,
+    #[serde(default)]
+    pub(crate) required_names: Vec<NameKind>,
+    #[serde(default)]
+    pub(crate) name_patterns: NamePatternsSection,
+    #[serde(default)]
+    pub(crate) extensions: ExtensionsSection,
     #[serde(default = "SignerSection::default_lifetime")]
     pub(crate) lifetime: Span,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -294,6 +306,8 @@ pub(crate) struct KubernetesSection {
     pub(crate) listen: Listen,
     /// Whether the built-in policy for kubelets' client certificates is asked.
     pub(crate) approve_kubelet_clients: bool,
+    /// The longest life of what the signers of `kubernetes.io` sign.
+    pub(crate) signing_duration: Span,
 }
 
 impl Default for KubernetesSection {
@@ -301,6 +315,7 @@ impl Default for KubernetesSection {
         Self {
             listen: Listen::On(loopback(8141)),
             approve_kubelet_clients: true,
+            signing_duration: Span::days(365),
         }
     }
 }

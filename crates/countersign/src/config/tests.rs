@@ -27,7 +27,12 @@ issuers:
 signers:
   - name: example.com/vpn
     usages: [client auth]
+    required_usages: [client auth]
+    subject: {common_names: ['*'], organizations: [a], required_organizations: [a]}
     names: [dns, ip, email, uri]
+    required_names: [dns]
+    name_patterns: {dns: ['*.a'], ip: [192.0.2.0/24], email: ['*@a'], uri: ['spiffe://*']}
+    extensions: {copied: [1.3.6.1.4.1.99999.1], others: refused}
     lifetime: 30d
     max_lifetime: 90d
     backdate: 5m

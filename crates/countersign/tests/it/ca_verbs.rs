@@ -152,7 +152,8 @@ impl Authorities {
             entries: &entries,
         };
         let tbs = template.to_be_signed().unwrap();
-        let signature = self.keys.sign(&id, tbs.clone()).await.unwrap();
+        let signing = self.keys.sign(&id, of.spki_der(), tbs.clone());
+        let signature = signing.await.unwrap();
         pem::encode("X509 CRL", &seal(&tbs, algorithm, &signature.0).unwrap())
     }
 }

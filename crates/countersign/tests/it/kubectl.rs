@@ -6,8 +6,9 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use countersign_testkit::counterparts::Counterpart;
-use countersign_testkit::deadline::run_with_deadline;
+use countersign_testkit::deadline::{RunFault, run_with_deadline};
 use countersign_testkit::keys;
+use countersign_testkit::kubectl::Kubectl;
 
 use crate::site::{Site, kubernetes_request, kubernetes_request_for};
 
@@ -176,4 +177,68 @@ fn openssl_verify(site: &Site, issuer: &str, certificate: &[u8], name: &str) {
         .arg(&leaf);
     let finished = run_with_deadline(command, Duration::from_secs(30)).unwrap();
     assert_eq!(finished.code, Some(0), "{finished:?}");
+}
+
+/// What kubectl says until it is killed: a watch does not end by itself.
+fn said_until(kubectl: &mut Kubectl, seconds: u64, arguments: &[&str]) -> String {
+    kubectl.set_deadline(Duration::from_secs(seconds));
+    match kubectl.run(arguments) {
+        Err(RunFault::Deadline { said, .. }) => said.stdout,
+        other => panic!("the watch ended: {other:?}"),
+    }
+}
+
+#[test]
+fn watches_show_requests_as_they_change() {
+    let site = Site::start(&[]);
+    let kubectl = site.kubectl();
+    let create = |name: &str| {
+        let manifest = serde_json::to_string(&kubernetes_request(name)).unwrap();
+        let created = kubectl.run_with_input(&["create", "-f", "-"], &manifest);
+        assert_eq!(created.as_ref().unwrap().code, Some(0), "{created:?}");
+    };
+    create("jane");
+    create("john");
+    let approve = |name: &str| {
+        let approved = kubectl.run(&["certificate", "approve", name]).unwrap();
+        assert_eq!(approved.code, Some(0), "{approved:?}");
+    };
+    std::thread::scope(|scope| {
+        let (mut all, mut one, waiting) = (site.kubectl(), site.kubectl(), site.kubectl());
+        let all = scope.spawn(move || said_until(&mut all, 20, &["get", "csr", "-w"]));
+        let one = scope.spawn(move || said_until(&mut one, 20, &["get", "csr", "john", "-w"]));
+        let waited = scope.spawn(move || {
+            let condition = [
+                "wait",
+                "--for=condition=Approved",
+                "csr/john",
+                "--timeout=40s",
+            ];
+            waiting.run(&condition).unwrap()
+        });
+        // Something to see until all of them have begun, which nobody tells.
+        for round in 0..8 {
+            let label = format!("round={round}");
+            let labelled = kubectl.run(&["label", "csr", "jane", "john", &label, "--overwrite"]);
+            assert_eq!(labelled.as_ref().unwrap().code, Some(0), "{labelled:?}");
+        }
+        approve("jane");
+        approve("john");
+        let waited = waited.join().unwrap();
+        assert_eq!(waited.code, Some(0), "{waited:?}");
+        assert!(waited.stdout.contains("john condition met"), "{waited:?}");
+        let (all, one) = (all.join().unwrap(), one.join().unwrap());
+        let rows = |text: &str, name: &str, state: &str| {
+            let is_row = |line: &&str| line.starts_with(name) && line.ends_with(state);
+            text.lines().map(str::trim_end).filter(is_row).count()
+        };
+        for name in ["jane", "john"] {
+            assert!(rows(&all, name, "Pending") >= 1, "{all}");
+            assert!(rows(&all, name, "Approved,Issued") >= 1, "{all}");
+        }
+        assert!(rows(&one, "john", "Pending") >= 1, "{one}");
+        assert!(rows(&one, "john", "Approved,Issued") >= 1, "{one}");
+        assert_eq!(rows(&one, "jane", ""), 0, "{one}");
+        assert_eq!(all.matches("SIGNERNAME").count(), 1, "one heading: {all}");
+    });
 }

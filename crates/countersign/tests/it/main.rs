@@ -27,6 +27,7 @@ mod installation;
 mod intermediate_ca;
 mod interrupted;
 mod invariants;
+mod issuer_replacement;
 mod kubeconfig;
 mod kubectl;
 mod kubernetes_differential;

@@ -171,8 +171,12 @@ fn handshake(
 }
 
 fn kubernetes_certificate(site: &Site, object: serde_json::Value) -> Vec<u8> {
+    certificate_by(&site.kubernetes_admin(), object)
+}
+
+/// What the signer makes of a request that an administrator creates and approves.
+pub(crate) fn certificate_by(admin: &HttpsClient, object: serde_json::Value) -> Vec<u8> {
     use base64::Engine as _;
-    let admin = site.kubernetes_admin();
     let created = admin
         .call("POST", REQUESTS, &[JSON], object.to_string().as_bytes())
         .unwrap();

@@ -217,6 +217,33 @@ fn refusals_name_the_deed() {
 }
 
 #[test]
+fn what_is_removed_is_told_before_what_is_added() {
+    let mut denied = approved();
+    denied.status.conditions[0].kind = DENIED.into();
+    let (_, errors) = write(Endpoint::Status, &denied, |o| {
+        o.status.conditions[0].kind = APPROVED.into()
+    });
+    let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        [
+            "status.conditions: Forbidden: updates may not remove a condition of type \"Denied\"",
+            "status.conditions: Forbidden: updates may not add a condition of type \"Approved\"",
+        ]
+    );
+}
+
+#[test]
+fn a_bad_certificate_on_record_is_not_replaced_by_another() {
+    let mut odd = approved();
+    odd.status.certificate = b"odd".to_vec();
+    let (_, errors) = write(Endpoint::Status, &odd, |o| {
+        o.status.certificate = b"other".to_vec()
+    });
+    assert_eq!(short(&errors), ["Forbidden status.certificate"]);
+}
+
+#[test]
 fn certificate_is_written_once() {
     let mut issued = approved();
     issued.status.certificate = b"PEM one".to_vec();

@@ -27,7 +27,7 @@ async fn every_kind_signs_what_pki_verifies(#[case] name: &str) {
     );
     for message in [&b""[..], b"message", &[7; 100_000]] {
         let signature = keys
-            .sign(&issuer("puppet"), message.to_vec())
+            .sign(&issuer("puppet"), &spki, message.to_vec())
             .await
             .unwrap();
         verify(algorithm, &spki, message, &signature.0).unwrap();
@@ -40,7 +40,7 @@ async fn unknown_issuers_do_not_sign() {
     let folder = KeyFolder::new();
     let keys = loaded(&folder.fixed("p256a.pem"));
     let fault = keys
-        .sign(&issuer("kubernetes"), Vec::new())
+        .sign(&issuer("kubernetes"), b"", Vec::new())
         .await
         .unwrap_err();
     assert!(
@@ -56,7 +56,9 @@ async fn every_issuer_signs_with_its_own_key() {
         .unwrap();
     let names = ["puppet", "kubernetes"];
     for (name, other) in names.iter().zip(names.iter().rev()) {
-        let signature = keys.sign(&issuer(name), b"m".to_vec()).await.unwrap();
+        let own = keys.public_key(&issuer(name)).unwrap();
+        let signing = keys.sign(&issuer(name), &own, b"m".to_vec());
+        let signature = signing.await.unwrap();
         let algorithm = keys.algorithm(&issuer(name)).unwrap();
         verify(
             algorithm,
@@ -87,7 +89,7 @@ async fn crowd_is_served_or_told_so() {
         .unwrap();
     let spki = keys.public_key(&issuer("puppet")).unwrap();
     let algorithm = keys.algorithm(&issuer("puppet")).unwrap();
-    let crowd = (0..100_u8).map(|n| keys.sign(&issuer("puppet"), vec![n]));
+    let crowd = (0..100_u8).map(|n| keys.sign(&issuer("puppet"), &spki, vec![n]));
     let mut signed = 0;
     for (n, outcome) in (0..100_u8).zip(join_all(crowd).await) {
         match outcome {
@@ -99,7 +101,7 @@ async fn crowd_is_served_or_told_so() {
         }
     }
     assert!((4..100).contains(&signed), "{signed} signed");
-    keys.sign(&issuer("puppet"), b"later".to_vec())
+    keys.sign(&issuer("puppet"), &spki, b"later".to_vec())
         .await
         .unwrap();
 }

@@ -95,6 +95,10 @@ oids! {
 
 // Extensions (RFC 5280 4.2 and 5.2, Netscape).
 oids! {
+    /// The arc of the standard's own extensions, id-ce.
+    CERTIFICATE_EXTENSIONS = [2, 5, 29];
+    /// The arc of the internet's private extensions, id-pe: access to the authority's information and the like.
+    PRIVATE_EXTENSIONS = [1, 3, 6, 1, 5, 5, 7, 1];
     /// subjectKeyIdentifier
     SUBJECT_KEY_IDENTIFIER = [2, 5, 29, 14];
     /// keyUsage

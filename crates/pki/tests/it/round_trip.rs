@@ -1,9 +1,9 @@
 //! What we encode is what we read, for any values.
 
 use countersign_pki::{
-    AltName, Certificate, CertificateTemplate, CheckedCsr, Crl, CrlTemplate, CsrLimits, Oid,
-    RevocationReason, RevokedEntry, Serial, SignatureAlgorithm, SubjectBuilder, UnixTime,
-    VerifyFault, ext, oid, seal,
+    AltName, CertFault, Certificate, CertificateOutline, CertificateTemplate, CheckedCsr, Crl,
+    CrlTemplate, CsrLimits, Oid, RevocationReason, RevokedEntry, Serial, SignatureAlgorithm,
+    SubjectBuilder, UnixTime, VerifyFault, ext, oid, seal,
 };
 use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::keys;
@@ -42,6 +42,35 @@ fn certificate_says_what_the_template_said() {
         );
         assert!(!leaf.is_ca() && issuer.certificate.is_ca());
         assert!(issuer.certificate.is_self_issued() && !leaf.is_self_issued());
+    }
+}
+
+#[test]
+fn certificates_in_a_row_are_told_apart() {
+    let issuer = Issuer::all().into_iter().next().unwrap();
+    let spki = keys::p256_a().spki_der();
+    let leaves = [5, 6, 7].map(|n| issuer.issue(Serial::try_from(n).unwrap(), "web01", spki));
+    let row: Vec<u8> = leaves.iter().flat_map(|leaf| leaf.der().to_vec()).collect();
+    let outlines = leaves.iter().map(|leaf| CertificateOutline {
+        not_before: leaf.not_before(),
+        not_after: leaf.not_after(),
+        fingerprint: leaf.fingerprint(),
+    });
+    let outlines: Vec<_> = outlines.collect();
+    assert_eq!(CertificateOutline::read_all(&row, 3), Ok(outlines));
+    assert_eq!(CertificateOutline::read_all(&[], 3), Ok(Vec::new()));
+    assert_eq!(
+        CertificateOutline::read_all(&row, 2),
+        Err(CertFault::TooMany { limit: 2 })
+    );
+    for cut in 1..row.len() {
+        let is_whole = leaves.iter().scan(0, |end, leaf| {
+            *end += leaf.der().len();
+            Some(*end)
+        });
+        let is_whole = is_whole.into_iter().any(|end| end == cut);
+        let read = CertificateOutline::read_all(row.split_at(cut).0, 3);
+        assert_eq!(read.is_ok(), is_whole, "{cut}");
     }
 }
 

@@ -142,10 +142,7 @@ impl EnrolDoor {
                 caller => Some((caller.requester(peer), caller.grant(access))),
             },
             Callers::Users => {
-                let door = KubernetesDoor {
-                    authority: authority.clone(),
-                    issuer: issuer.clone(),
-                };
+                let door = KubernetesDoor::new(authority.clone(), issuer.clone());
                 let user = User::behind(peer, &door)?;
                 Some((user.requester(), access.of_groups(&user.groups())))
             }

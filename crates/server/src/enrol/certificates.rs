@@ -79,7 +79,8 @@ pub(super) async fn list(
         .transpose()?;
     let begin: Option<Place> = paging.place()?;
     let mut entries: Vec<LedgerEntry> = Vec::new();
-    for issuer in door.authority().issuers().map(|issuer| issuer.id()) {
+    for issuer in door.authority().issuers() {
+        let issuer = issuer.id();
         let skipped = begin.as_ref().is_some_and(|(reached, _)| {
             let reached = reached.as_str();
             // Of one name there is one certificate per issuer: the reached one has been shown.

@@ -91,7 +91,7 @@ pub(super) async fn create(
     let item = UserItem {
         groups: subject.organizations().map(str::to_owned).collect(),
         certificate: pem::encode("CERTIFICATE", issued.der()),
-        ca: String::from_utf8_lossy(issuer.chain_pem()).into_owned(),
+        ca: issuer.trust_pem(),
         issuer: id.to_string(),
         serial: issued.intent().serial.to_string(),
         name,

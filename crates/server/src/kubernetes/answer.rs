@@ -1,15 +1,23 @@
 //! Answers: objects in the shape a client asked for, and refusals as `Status`.
 
+use std::convert::Infallible;
+use std::sync::Arc;
+
 use axum::body::Body;
+use axum::extract::Request;
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use countersign_authority::masked_tokens;
-use countersign_kapi::list::{List, ListMeta, PartialObjectMetadata};
-use countersign_kapi::negotiate::AnswerForm;
+use countersign_kapi::encode;
+use countersign_kapi::list::{LIST_END, List, ListMeta, PartialObjectMetadata};
+use countersign_kapi::negotiate::{self, AnswerForm, AnswerFormat, Offer, PROTOBUF};
 use countersign_kapi::table::{Columns, IncludeObject, Table};
 use countersign_kapi::{Kind, Status, Time};
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WARNING};
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WARNING};
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
+
+use super::cache::Stored;
 
 /// What a handler gives.
 pub(super) type Answer = Result<Response, Refusal>;
@@ -23,6 +31,8 @@ pub(super) struct Refusal(Box<Status>);
 pub(super) struct Shape {
     /// Whole, as a table, or metadata only.
     pub(super) form: AnswerForm,
+    /// As text, or for those who insist on it as protobuf.
+    pub(super) format: AnswerFormat,
     /// What stands beside the rows of a table.
     pub(super) include: IncludeObject,
 }
@@ -30,10 +40,20 @@ pub(super) struct Shape {
 impl Shape {
     /// Answers with one object.
     pub(super) fn object<T: Kind>(self, code: StatusCode, object: &T, now: Time) -> Answer {
-        match self.form {
-            AnswerForm::Object => json(code, object),
-            AnswerForm::Metadata => json(code, &PartialObjectMetadata::of(object)),
-            AnswerForm::Table => {
+        match (self.form, self.format) {
+            (AnswerForm::Object, AnswerFormat::Json) => json(code, object),
+            (AnswerForm::Object, AnswerFormat::Protobuf) => {
+                let body = encode::object::<T>(&object.to_protobuf());
+                Ok(response(code, PROTOBUF, body))
+            }
+            (AnswerForm::Metadata, AnswerFormat::Json) => {
+                json(code, &PartialObjectMetadata::of(object))
+            }
+            (AnswerForm::Metadata, AnswerFormat::Protobuf) => {
+                let body = encode::metadata(object.metadata());
+                Ok(response(code, PROTOBUF, body))
+            }
+            (AnswerForm::Table, _) => {
                 let version = object.metadata().resource_version.clone();
                 let meta = ListMeta {
                     resource_version: version,
@@ -47,13 +67,59 @@ impl Shape {
         }
     }
 
+    /// Answers with objects in their known forms.
+    pub(super) fn page<T: Kind>(
+        self,
+        meta: ListMeta,
+        objects: Vec<Arc<Stored<T>>>,
+        now: Time,
+    ) -> Answer {
+        let code = StatusCode::OK;
+        let shown = || objects.iter().map(|stored| &stored.object);
+        match (self.form, self.format) {
+            (AnswerForm::Object, AnswerFormat::Json) => {
+                let begin = meta.list_begin::<T>().map_err(|_| unwritable())?;
+                Ok(typed(code, JSON, list_text(begin, objects)))
+            }
+            (AnswerForm::Object, AnswerFormat::Protobuf) => {
+                let messages = objects.iter().map(|stored| stored.protobuf().as_ref());
+                let body = encode::list::<T>(&meta, messages);
+                Ok(response(code, PROTOBUF, body))
+            }
+            (AnswerForm::Metadata, AnswerFormat::Json) => {
+                json(code, &List::of_metadata(meta, shown()))
+            }
+            (AnswerForm::Metadata, AnswerFormat::Protobuf) => {
+                let body = encode::metadata_list(&meta, shown().map(Kind::metadata));
+                Ok(response(code, PROTOBUF, body))
+            }
+            (AnswerForm::Table, _) => json(
+                code,
+                &Table::of(shown(), meta, self.include, Columns::Defined, now),
+            ),
+        }
+    }
+
     /// Answers with a collection.
     pub(super) fn list<T: Kind>(self, meta: ListMeta, objects: Vec<T>, now: Time) -> Answer {
         let code = StatusCode::OK;
-        match self.form {
-            AnswerForm::Object => json(code, &List::of_objects(meta, objects)),
-            AnswerForm::Metadata => json(code, &List::of_metadata(meta, &objects)),
-            AnswerForm::Table => json(
+        match (self.form, self.format) {
+            (AnswerForm::Object, AnswerFormat::Json) => {
+                json(code, &List::of_objects(meta, objects))
+            }
+            (AnswerForm::Object, AnswerFormat::Protobuf) => {
+                let messages: Vec<Vec<u8>> = objects.iter().map(Kind::to_protobuf).collect();
+                let body = encode::list::<T>(&meta, messages.iter().map(Vec::as_slice));
+                Ok(response(code, PROTOBUF, body))
+            }
+            (AnswerForm::Metadata, AnswerFormat::Json) => {
+                json(code, &List::of_metadata(meta, &objects))
+            }
+            (AnswerForm::Metadata, AnswerFormat::Protobuf) => {
+                let body = encode::metadata_list(&meta, objects.iter().map(Kind::metadata));
+                Ok(response(code, PROTOBUF, body))
+            }
+            (AnswerForm::Table, _) => json(
                 code,
                 &Table::of(&objects, meta, self.include, Columns::Defined, now),
             ),
@@ -72,9 +138,42 @@ pub(super) fn typed_json<T: Serialize>(
     body: &T,
     media_type: &'static str,
 ) -> Answer {
-    let bytes = serde_json::to_vec(body)
-        .map_err(|_| Status::internal_error("the answer cannot be written"))?;
+    let bytes = serde_json::to_vec(body).map_err(|_| unwritable())?;
     Ok(response(code, media_type, bytes))
+}
+
+/// The text of a list out of the texts of its objects. A long one is put together while it is sent.
+fn list_text<T: Kind>(begin: Vec<u8>, objects: Vec<Arc<Stored<T>>>) -> Body {
+    let length: usize = objects.iter().map(|stored| stored.json().len()).sum();
+    let mut objects = objects.into_iter().peekable();
+    let mut chunk = begin;
+    let mut next = move || {
+        while let Some(stored) = objects.next() {
+            chunk.extend_from_slice(stored.json());
+            match objects.peek() {
+                Some(_) => chunk.push(b','),
+                None => chunk.extend_from_slice(LIST_END),
+            }
+            if chunk.len() >= CHUNK {
+                break;
+            }
+        }
+        Some(std::mem::take(&mut chunk)).filter(|chunk| !chunk.is_empty())
+    };
+    if length < CHUNK {
+        // One chunk, or the beginning and the end of an empty list.
+        let mut whole = next().unwrap_or_default();
+        if length == 0 {
+            whole.extend_from_slice(LIST_END);
+        }
+        return Body::from(whole);
+    }
+    let chunks = std::iter::from_fn(next).map(Ok::<_, Infallible>);
+    Body::from_stream(futures_util::stream::iter(chunks))
+}
+
+fn unwritable() -> Refusal {
+    Status::internal_error("the answer cannot be written").into()
 }
 
 /// A text answer.
@@ -82,9 +181,14 @@ pub(super) fn text(code: StatusCode, text: impl Into<String>) -> Response {
     response(code, "text/plain; charset=utf-8", text.into().into_bytes())
 }
 
-/// An answer with a body of any type. Nothing here may be kept by a cache.
+/// An answer with a body of any type.
 pub(super) fn response(code: StatusCode, media_type: &'static str, body: Vec<u8>) -> Response {
-    let mut response = Response::new(Body::from(body));
+    typed(code, media_type, Body::from(body))
+}
+
+/// An answer whose body may be a stream. Nothing here may be kept by a cache.
+pub(super) fn typed(code: StatusCode, media_type: &'static str, body: Body) -> Response {
+    let mut response = Response::new(body);
     *response.status_mut() = code;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
@@ -118,6 +222,11 @@ pub(super) fn first_bytes(text: &str, limit: usize) -> &str {
 }
 
 impl Refusal {
+    /// The same without a time to try again.
+    pub(super) fn without_retry(self) -> Self {
+        Self(Box::new(self.0.without_retry()))
+    }
+
     /// The HTTP status.
     pub(super) fn code(&self) -> StatusCode {
         StatusCode::from_u16(self.0.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
@@ -147,10 +256,52 @@ impl IntoResponse for Refusal {
                 .headers_mut()
                 .insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
+        response.extensions_mut().insert(Refused(Arc::from(self.0)));
         response
     }
 }
 
+/// The status that an answer carries.
+#[derive(Clone)]
+struct Refused(Arc<Status>);
+
+/// Writes refusals as protobuf for those who take nothing else.
+pub(super) async fn in_format(request: Request, next: Next) -> Response {
+    let accept = request
+        .headers()
+        .get(ACCEPT)
+        .and_then(|value| value.to_str().ok());
+    let form = negotiate::answer_form(accept, Offer::All);
+    let mut answer = next.run(request).await;
+    if let (Ok((_, AnswerFormat::Protobuf)), Some(Refused(status))) =
+        (form, answer.extensions().get())
+    {
+        let body = encode::status(&masked(status));
+        let headers = answer.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROTOBUF));
+        headers.remove(CONTENT_LENGTH);
+        *answer.body_mut() = Body::from(body);
+    }
+    answer
+}
+
+/// The same without tokens in its texts.
+fn masked(status: &Status) -> Status {
+    let mut status = status.clone();
+    let mask = |text: &mut String| *text = masked_tokens(text).into_owned();
+    mask(&mut status.message);
+    if let Some(details) = &mut status.details {
+        mask(&mut details.name);
+        for cause in &mut details.causes {
+            mask(&mut cause.message);
+            mask(&mut cause.field);
+        }
+    }
+    status
+}
+
+/// What is put together before it is sent.
+pub(super) const CHUNK: usize = 64 * 1024;
 const JSON: &str = "application/json";
 const MAX_WARNING: usize = 256;
 const MAX_WARNINGS: usize = 4 * 1024;

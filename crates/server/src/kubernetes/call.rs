@@ -1,5 +1,7 @@
 //! One request of a client, taken apart in the order in which API servers look at it.
 
+use std::time::Duration;
+
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, Query, RawPathParams, Request};
 use countersign_kapi::negotiate::{self, AnswerForm, BodyFormat, Offer};
@@ -9,11 +11,14 @@ use countersign_kapi::table::IncludeObject;
 use countersign_kapi::{Resource, Status};
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::KubernetesDoor;
 use super::answer::{Refusal, Shape};
 use super::bearer::Bearer;
 use super::identity::{Access, Reach, User};
+use crate::activity::Closing;
 use crate::body::{self, BodyFault};
 use crate::peer::Peer;
 
@@ -29,6 +34,7 @@ pub(super) struct Call {
     door: KubernetesDoor,
     peer: Peer,
     bearer: Option<Bearer>,
+    closing: CancellationToken,
     /// What the sender was found to be allowed: verb and subresource.
     allowed: Option<(&'static str, &'static str)>,
 }
@@ -43,6 +49,8 @@ impl FromRequest<KubernetesDoor> for Call {
             _ => return Err(Status::unauthorized().into()),
         };
         let bearer = parts.extensions.get().cloned();
+        let closing = parts.extensions.get().cloned();
+        let closing = closing.map(|Closing(token)| token).unwrap_or_default();
         let name = match RawPathParams::from_request_parts(&mut parts, door).await {
             Ok(parameters) => parameters.iter().map(|(_, value)| value.to_owned()).next(),
             Err(_) => return Err(Status::bad_request("the path is not valid UTF-8").into()),
@@ -59,6 +67,7 @@ impl FromRequest<KubernetesDoor> for Call {
             door: door.clone(),
             peer,
             bearer,
+            closing,
             allowed: None,
         })
     }
@@ -88,14 +97,6 @@ impl Call {
             .unwrap_or_default()
     }
 
-    /// A query parameter that is a truth value, as Go reads those.
-    pub(super) fn flag(&self, name: &str) -> bool {
-        !matches!(
-            self.parameter(name),
-            "" | "0" | "false" | "False" | "FALSE" | "f" | "F"
-        )
-    }
-
     /// All query parameters.
     pub(super) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.query
@@ -105,7 +106,7 @@ impl Call {
 
     /// The shape in which the client wants its answer.
     pub(super) fn shape(&self, offer: Offer) -> Result<Shape, Refusal> {
-        let form = negotiate::answer_form(self.header(ACCEPT), offer)?;
+        let (form, format) = negotiate::answer_form(self.header(ACCEPT), offer)?;
         let include = match form {
             AnswerForm::Table => {
                 IncludeObject::parse(self.parameter("includeObject")).ok_or_else(|| {
@@ -116,7 +117,11 @@ impl Call {
             }
             AnswerForm::Object | AnswerForm::Metadata => IncludeObject::default(),
         };
-        Ok(Shape { form, include })
+        Ok(Shape {
+            form,
+            format,
+            include,
+        })
     }
 
     /// The options of a write; `of` names them in errors.
@@ -151,8 +156,73 @@ impl Call {
         Ok(body)
     }
 
+    /// The sender, to be judged again while the answer goes on.
+    pub(super) fn standing(&self, verb: &'static str, name: &str) -> Standing {
+        Standing {
+            door: self.door.clone(),
+            peer: self.peer.clone(),
+            bearer: self.bearer.clone(),
+            username: self.user.info().username.clone(),
+            is_token: User::behind(&self.peer, &self.door).is_none(),
+            verb,
+            name: name.to_owned(),
+            checked: Instant::now(),
+        }
+    }
+
+    /// Whether this connection, or the server, is about to end: what goes on must end then.
+    pub(super) fn closing(&self) -> CancellationToken {
+        self.closing.clone()
+    }
+
     fn header(&self, name: http::HeaderName) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+}
+
+/// Somebody whose request goes on, and what it is allowed.
+#[derive(Clone)]
+pub(super) struct Standing {
+    door: KubernetesDoor,
+    peer: Peer,
+    bearer: Option<Bearer>,
+    username: String,
+    /// Whether it is known by its token alone.
+    is_token: bool,
+    verb: &'static str,
+    name: String,
+    /// When the token was last looked up.
+    checked: Instant,
+}
+
+impl Standing {
+    /// Whether the sender is still somebody, and still allowed this. Certificates are judged at every call; a token, which
+    /// has to be looked up, once in a while.
+    pub(super) async fn holds(&mut self) -> bool {
+        let user = match (User::behind(&self.peer, &self.door), &self.bearer) {
+            (Some(user), _) => user,
+            (None, None) => return false,
+            (None, Some(_)) if self.is_token && self.checked.elapsed() < TOKEN_PAUSE => {
+                return true;
+            }
+            (None, Some(bearer)) => {
+                self.checked = Instant::now();
+                match User::known(&self.peer, Some(bearer), &self.door, None).await {
+                    Ok(Some(user)) => user,
+                    Ok(None) | Err(_) => return false,
+                }
+            }
+        };
+        // With the certificate, somebody else may be left: what was selected for one is not the other's.
+        if user.info().username != self.username {
+            return false;
+        }
+        let access = Access {
+            verb: self.verb,
+            name: &self.name,
+            subresource: "",
+        };
+        user.authorize(access).is_ok()
     }
 }
 
@@ -167,3 +237,6 @@ impl From<BodyFault> for Refusal {
         }
     }
 }
+
+/// How long a token that was good is taken for good.
+const TOKEN_PAUSE: Duration = Duration::from_secs(2);

@@ -1,12 +1,11 @@
 //! Deleting objects. A certificate that was issued stays in the ledger.
 
 use axum::extract::State;
-use countersign_authority::{Held, RequestRecord};
+use countersign_authority::RequestRecord;
 use countersign_kapi::delete::DeleteOptions;
 use countersign_kapi::list::ListMeta;
 use countersign_kapi::negotiate::Offer;
-use countersign_kapi::{CertificateSigningRequest, MAX_BODY_BYTES, Resource, Time};
-use countersign_pki::UnixTime;
+use countersign_kapi::{CertificateSigningRequest, MAX_BODY_BYTES, Resource};
 use http::StatusCode;
 
 use super::KubernetesDoor;
@@ -35,7 +34,7 @@ pub(super) async fn delete(State(door): State<KubernetesDoor>, mut call: Call) -
 pub(super) async fn collection(State(door): State<KubernetesDoor>, mut call: Call) -> Answer {
     call.authorize("deletecollection", "")?;
     let shape = call.shape(Offer::All)?;
-    let selection = Selection::of(&call)?;
+    let selection = Selection::of::<CertificateSigningRequest>(&call)?;
     let options = read_options(&mut call).await?;
     let mut deleted = Vec::new();
     for object in door.select(&selection).await? {
@@ -53,28 +52,6 @@ pub(super) async fn collection(State(door): State<KubernetesDoor>, mut call: Cal
         ..ListMeta::default()
     };
     shape.list(meta, deleted, door.now()?)
-}
-
-/// What garbage collection asks of this door: an object with finalizers is marked and goes when they are removed, as if
-/// somebody had deleted it.
-pub fn held_back(record: &RequestRecord, now: UnixTime) -> Held {
-    let Ok(attachment) = Attachment::of(record) else {
-        // What cannot be read is for a person to look at.
-        return Held::Yes;
-    };
-    if attachment.is_being_deleted() {
-        return Held::Yes;
-    }
-    let Some(now) = Time::from_unix(now.0) else {
-        return Held::Yes;
-    };
-    match attachment.marked_deleted(now) {
-        None => Held::No,
-        Some(marked) => match marked.to_bytes() {
-            Ok(bytes) => Held::Noting(bytes),
-            Err(_) => Held::Yes,
-        },
-    }
 }
 
 enum Deleted {

@@ -27,6 +27,10 @@ pub(super) async fn alive() -> Response {
 /// `GET /readyz`: the store answers too; keys and revocations were loaded before the door opened.
 pub(super) async fn ready(State(door): State<KubernetesDoor>) -> Response {
     match readiness::probe(&door.authority).await {
+        Ok(()) if !door.caches().are_fed().await => text(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the objects are not loaded",
+        ),
         Ok(()) => text(StatusCode::OK, "ok"),
         Err(fault) => {
             warn!(%fault, "the store does not answer");

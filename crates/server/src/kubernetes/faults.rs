@@ -2,7 +2,9 @@
 
 use countersign_authority::profile::{AltNameRule, NameKinds, UsageRule};
 use countersign_authority::store::StoreFault;
-use countersign_authority::{ActFault, Authority, Broken, ProfileFault, RequestRecord, SignFault};
+use countersign_authority::{
+    ActFault, Authority, Broken, Profile, ProfileFault, RequestRecord, SignFault,
+};
 use countersign_kapi::decode::DecodeFault;
 use countersign_kapi::negotiate::MediaFault;
 use countersign_kapi::patch::PatchFault;
@@ -23,22 +25,11 @@ pub(super) fn failure_text(authority: &Authority, record: &RequestRecord) -> Str
     ) else {
         return recorded();
     };
-    let profile = &signer.profile;
-    profile_text(
-        &fault,
-        record.signer.as_str(),
-        &profile.alt_names,
-        &profile.usages,
-    )
+    profile_text(&fault, record.signer.as_str(), &signer.profile)
 }
 
 /// A profile's fault in the words of the signer's original.
-fn profile_text(
-    fault: &ProfileFault,
-    signer: &str,
-    alt_names: &AltNameRule,
-    usages: &UsageRule,
-) -> String {
+fn profile_text(fault: &ProfileFault, signer: &str, profile: &Profile) -> String {
     match fault {
         ProfileFault::UsageNotPermitted { usage } if signer == CLIENT_SIGNER => {
             format!("invalid usage for client certificate: {usage}")
@@ -47,7 +38,7 @@ fn profile_text(
             format!("missing required usage for client certificate: {usage}")
         }
         ProfileFault::UsageNotPermitted { .. } | ProfileFault::UsageMissing { .. } => {
-            match usages {
+            match &profile.usages {
                 UsageRule::Asked { permitted, .. } if signer.starts_with("kubernetes.io/") => {
                     let mut names: Vec<&str> = permitted.iter().map(|usage| usage.name()).collect();
                     names.sort_unstable();
@@ -56,11 +47,21 @@ fn profile_text(
                 UsageRule::Asked { .. } | UsageRule::ServerAndClient => fault.to_string(),
             }
         }
-        ProfileFault::AltNames { names } => match alt_names {
-            AltNameRule::Kinds(kinds) => refused_kind(names, *kinds)
+        ProfileFault::AltNames { names } => match profile.alt_names {
+            AltNameRule::Kinds(kinds) => refused_kind(names, kinds)
                 .map(|kind| format!("{kind} subjectAltNames are not allowed"))
                 .unwrap_or_else(|| fault.to_string()),
             AltNameRule::OwnName { .. } => fault.to_string(),
+        },
+        ProfileFault::NameRequired { kinds } => format!("{kinds} subjectAltName is required"),
+        ProfileFault::Organizations { exactly } => {
+            format!("subject organization is not {}", exactly.join(", "))
+        }
+        ProfileFault::CommonName { permitted, .. } => match permitted.as_slice() {
+            [only] if let Some(prefix) = only.as_prefix() => {
+                format!("subject common name does not begin with {prefix}")
+            }
+            _ => fault.to_string(),
         },
         other => other.to_string(),
     }
@@ -68,33 +69,18 @@ fn profile_text(
 
 /// The first kind of name that is not permitted, in the order in which the original looks.
 fn refused_kind(names: &[AltName], permitted: NameKinds) -> Option<&'static str> {
-    let has = |is: fn(&AltName) -> bool| names.iter().any(is);
-    let kinds = [
-        (
-            "DNS",
-            permitted.dns,
-            has(|name| matches!(name, AltName::Dns(_))),
-        ),
-        (
-            "Email",
-            permitted.email,
-            has(|name| matches!(name, AltName::Email(_))),
-        ),
-        (
-            "IP",
-            permitted.ip,
-            has(|name| matches!(name, AltName::Ip(_))),
-        ),
-        (
-            "URI",
-            permitted.uri,
-            has(|name| matches!(name, AltName::Uri(_))),
-        ),
-    ];
-    kinds
-        .into_iter()
-        .find(|(_, permitted, asked)| *asked && !permitted)
-        .map(|(kind, ..)| kind)
+    let refused = |name: &&AltName| !permitted.has(name);
+    let mut asked = NameKinds::NONE;
+    for name in names.iter().filter(refused) {
+        match name {
+            AltName::Dns(_) => asked.dns = true,
+            AltName::Email(_) => asked.email = true,
+            AltName::Ip(_) => asked.ip = true,
+            AltName::Uri(_) => asked.uri = true,
+            AltName::Other { .. } => {}
+        }
+    }
+    asked.words().first().copied()
 }
 
 /// An act that the engine refused for a reason the client can do nothing about. Conflicts are not
@@ -202,7 +188,11 @@ const RETRY_SECONDS: u32 = 2;
 #[cfg(test)]
 mod tests {
     use axum::response::IntoResponse;
-    use countersign_authority::Profile;
+    use countersign_authority::profile::Usage;
+    use countersign_pki::{CheckedCsr, CsrLimits};
+    use countersign_policy::Wishes;
+    use countersign_testkit::csr::CsrBuilder;
+    use countersign_testkit::keys;
 
     use super::*;
 
@@ -239,73 +229,256 @@ mod tests {
         }
     }
 
-    fn usage(name: &str) -> ProfileFault {
-        ProfileFault::UsageNotPermitted {
-            usage: name.to_owned(),
-        }
+    fn text(signer: &str, profile: &Profile, csr: &CsrBuilder, usages: &[&str]) -> Option<String> {
+        let der = csr.sign(keys::p256_a());
+        let csr = CheckedCsr::check(&der, &CsrLimits::STANDARD).unwrap();
+        let wishes = Wishes {
+            usages: usages.iter().map(ToString::to_string).collect(),
+            expiration_seconds: None,
+        };
+        let fault = profile.examine(&csr, "object", &wishes).err()?;
+        Some(profile_text(&fault, signer, profile))
     }
 
-    fn missing(name: &str) -> ProfileFault {
-        ProfileFault::UsageMissing {
-            usage: name.to_owned(),
-        }
+    fn node() -> CsrBuilder {
+        CsrBuilder::new("system:node:a").organization("system:nodes")
     }
 
-    fn names(names: &[AltName]) -> ProfileFault {
-        ProfileFault::AltNames {
-            names: names.to_vec(),
+    /// What the kubelets' signers say to the same request.
+    struct Row {
+        what: &'static str,
+        csr: CsrBuilder,
+        usages: &'static [&'static str],
+        client: Option<&'static str>,
+        serving: Option<&'static str>,
+    }
+
+    #[test]
+    fn faults_of_kubelets_are_told_in_the_order_and_the_words_of_the_original_signers() {
+        let ip = "192.0.2.1".parse().unwrap();
+        let named = || CsrBuilder::new("jane").organization("system:nodes");
+        let rows = [
+            Row {
+                what: "a client",
+                csr: node(),
+                usages: &CLIENT,
+                client: None,
+                serving: Some(NAME_REQUIRED),
+            },
+            Row {
+                what: "a client with an RSA key",
+                csr: node(),
+                usages: &RSA_CLIENT,
+                client: None,
+                serving: Some(NAME_REQUIRED),
+            },
+            Row {
+                what: "a server",
+                csr: node().dns("a").ip(ip),
+                usages: &SERVER,
+                client: Some("DNS subjectAltNames are not allowed"),
+                serving: None,
+            },
+            Row {
+                what: "a server with an RSA key and an address alone",
+                csr: node().ip(ip),
+                usages: &RSA_SERVER,
+                client: Some("IP subjectAltNames are not allowed"),
+                serving: None,
+            },
+            Row {
+                what: "no group",
+                csr: CsrBuilder::new("jane").dns("a"),
+                usages: &[],
+                client: Some(NOT_NODES),
+                serving: Some(NOT_NODES),
+            },
+            Row {
+                what: "another group beside",
+                csr: node().organization("other"),
+                usages: &CLIENT,
+                client: Some(NOT_NODES),
+                serving: Some(NOT_NODES),
+            },
+            Row {
+                what: "the group twice",
+                csr: node().organization("system:nodes"),
+                usages: &CLIENT,
+                client: Some(NOT_NODES),
+                serving: Some(NOT_NODES),
+            },
+            Row {
+                what: "the group in other letters",
+                csr: CsrBuilder::new("system:node:a").organization("System:nodes"),
+                usages: &CLIENT,
+                client: Some(NOT_NODES),
+                serving: Some(NOT_NODES),
+            },
+            Row {
+                what: "every kind of name",
+                csr: node().uri("spiffe://a").ip(ip).email("a@b").dns("a"),
+                usages: &[],
+                client: Some("DNS subjectAltNames are not allowed"),
+                serving: Some("Email subjectAltNames are not allowed"),
+            },
+            Row {
+                what: "every kind but DNS",
+                csr: node().uri("spiffe://a").ip(ip).email("a@b"),
+                usages: &[],
+                client: Some("Email subjectAltNames are not allowed"),
+                serving: Some("Email subjectAltNames are not allowed"),
+            },
+            Row {
+                what: "address and URI",
+                csr: node().uri("spiffe://a").ip(ip),
+                usages: &[],
+                client: Some("IP subjectAltNames are not allowed"),
+                serving: Some("URI subjectAltNames are not allowed"),
+            },
+            Row {
+                what: "URI alone",
+                csr: node().uri("spiffe://a"),
+                usages: &[],
+                client: Some("URI subjectAltNames are not allowed"),
+                serving: Some(NAME_REQUIRED),
+            },
+            Row {
+                what: "another common name and no usages",
+                csr: named(),
+                usages: &[],
+                client: Some(NOT_A_NODE),
+                serving: Some(NAME_REQUIRED),
+            },
+            Row {
+                what: "another common name, a DNS name and no usages",
+                csr: named().dns("a"),
+                usages: &[],
+                client: Some("DNS subjectAltNames are not allowed"),
+                serving: Some(SERVER_USAGES),
+            },
+            Row {
+                what: "another common name and a server's usages",
+                csr: named().dns("a"),
+                usages: &SERVER,
+                client: Some("DNS subjectAltNames are not allowed"),
+                serving: Some(NOT_A_NODE),
+            },
+            Row {
+                what: "no common name",
+                csr: CsrBuilder::without_subject().organization("system:nodes"),
+                usages: &CLIENT,
+                client: Some(NOT_A_NODE),
+                serving: Some(NAME_REQUIRED),
+            },
+            Row {
+                what: "a usage too few",
+                csr: node(),
+                usages: &["client auth"],
+                client: Some(CLIENT_USAGES),
+                serving: Some(NAME_REQUIRED),
+            },
+            Row {
+                what: "a usage too many",
+                csr: node(),
+                usages: &["digital signature", "client auth", "server auth"],
+                client: Some(CLIENT_USAGES),
+                serving: Some(NAME_REQUIRED),
+            },
+            Row {
+                what: "a client's usages for a server",
+                csr: node().dns("a"),
+                usages: &CLIENT,
+                client: Some("DNS subjectAltNames are not allowed"),
+                serving: Some(SERVER_USAGES),
+            },
+        ];
+        for row in &rows {
+            let told =
+                |signer: &str, profile: &Profile| text(signer, profile, &row.csr, row.usages);
+            let client = told(
+                "kubernetes.io/kube-apiserver-client-kubelet",
+                &Profile::kube_apiserver_client_kubelet(),
+            );
+            assert_eq!(client.as_deref(), row.client, "{}: client", row.what);
+            let serving = told("kubernetes.io/kubelet-serving", &Profile::kubelet_serving());
+            assert_eq!(serving.as_deref(), row.serving, "{}: serving", row.what);
         }
     }
 
     #[test]
-    fn faults_read_as_the_original_signers_word_them() {
+    fn faults_of_clients_are_told_in_the_words_of_the_original_signer() {
         let client = Profile::kube_apiserver_client();
-        let none = NameKinds {
-            dns: false,
-            ip: false,
-            email: false,
-            uri: false,
-        };
-        let uri = AltName::Uri("spiffe://a".into());
-        let mail = AltName::Email("a@b".into());
-        let kubelet = "kubernetes.io/kube-apiserver-client-kubelet";
-        let rows = [
+        let any = CsrBuilder::new("jane")
+            .dns("a")
+            .email("a@b")
+            .ip("2001:db8::1".parse().unwrap())
+            .uri("spiffe://a");
+        let rows: [(&[&str], Option<&str>); 7] = [
+            (&["client auth"], None),
+            (&CLIENT, None),
+            (&RSA_CLIENT, None),
             (
-                CLIENT_SIGNER,
-                usage("server auth"),
-                "invalid usage for client certificate: server auth",
+                &["digital signature", "server auth", "any"],
+                Some("invalid usage for client certificate: server auth"),
             ),
             (
-                CLIENT_SIGNER,
-                missing("client auth"),
-                "missing required usage for client certificate: client auth",
+                &["any", "server auth", "client auth"],
+                Some("invalid usage for client certificate: any"),
             ),
             (
-                kubelet,
-                missing("client auth"),
-                "usages did not match [client auth digital signature key encipherment]",
+                &["digital signature"],
+                Some("missing required usage for client certificate: client auth"),
             ),
             (
-                kubelet,
-                names(&[uri.clone(), mail]),
-                "Email subjectAltNames are not allowed",
-            ),
-            (
-                kubelet,
-                names(&[uri]),
-                "URI subjectAltNames are not allowed",
+                &[],
+                Some("missing required usage for client certificate: client auth"),
             ),
         ];
-        for (signer, fault, text) in rows {
-            let told = profile_text(&fault, signer, &AltNameRule::Kinds(none), &client.usages);
-            assert_eq!(told, text, "{signer}");
+        for (usages, expected) in rows {
+            let told = text(CLIENT_SIGNER, &client, &any, usages);
+            assert_eq!(told.as_deref(), expected, "{usages:?}");
         }
-        let own = profile_text(
-            &usage("any"),
-            "example.com/vpn",
-            &client.alt_names,
-            &client.usages,
-        );
-        assert_eq!(own, usage("any").to_string());
+        // Usages are looked at before anything else is.
+        let masters = any.organization("system:masters");
+        let told = text(CLIENT_SIGNER, &client, &masters, &[]);
+        assert!(told.unwrap().starts_with("missing required usage"));
+        let told = text(CLIENT_SIGNER, &client, &masters, &CLIENT);
+        assert!(told.unwrap().contains("system:masters"));
     }
+
+    #[test]
+    fn the_legacy_signer_takes_whatever_has_a_name() {
+        let legacy = Profile::legacy_unknown();
+        let all: Vec<&str> = Usage::names().collect();
+        let csr = CsrBuilder::new("x").organization("a").uri("spiffe://a");
+        for usages in [all.as_slice(), &[]] {
+            assert_eq!(
+                text("kubernetes.io/legacy-unknown", &legacy, &csr, usages),
+                None
+            );
+        }
+    }
+
+    #[test]
+    fn other_signers_speak_for_themselves() {
+        let mut own = Profile::kubelet_serving();
+        own.order = &[];
+        let told = text("example.com/vpn", &own, &node().dns("a"), &["any"]);
+        let fault = ProfileFault::UsageNotPermitted {
+            usage: "any".to_owned(),
+        };
+        assert_eq!(told.unwrap(), fault.to_string());
+    }
+
+    const CLIENT: [&str; 2] = ["digital signature", "client auth"];
+    const RSA_CLIENT: [&str; 3] = ["key encipherment", "digital signature", "client auth"];
+    const SERVER: [&str; 2] = ["server auth", "digital signature"];
+    const RSA_SERVER: [&str; 3] = ["server auth", "digital signature", "key encipherment"];
+    const NOT_NODES: &str = "subject organization is not system:nodes";
+    const NOT_A_NODE: &str = "subject common name does not begin with system:node:";
+    const NAME_REQUIRED: &str = "DNS or IP subjectAltName is required";
+    const CLIENT_USAGES: &str =
+        "usages did not match [client auth digital signature key encipherment]";
+    const SERVER_USAGES: &str =
+        "usages did not match [digital signature key encipherment server auth]";
 }

@@ -10,26 +10,34 @@
 
 mod answer;
 mod bearer;
+mod cache;
 mod call;
+mod certificate;
 mod create;
 mod delete;
 mod discovery;
 mod faults;
+mod feed;
 mod identity;
+mod keeping;
 mod object;
 mod read;
 mod review;
 mod secrets;
 mod update;
+mod watch;
+
+use std::sync::{Arc, OnceLock};
 
 use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{MethodRouter, get, post};
 use countersign_authority::{Authority, Door, IssuerId};
 
 pub(crate) use bearer::is_token_name;
-pub use delete::held_back;
+use feed::{Caches, Feed};
 pub(crate) use identity::{User, impersonating};
+pub use keeping::ObjectKeeper;
 
 /// The door's name in the engine.
 pub const DOOR: Door = Door::named("kubernetes");
@@ -41,10 +49,30 @@ pub struct KubernetesDoor {
     pub authority: Authority,
     /// Whose client certificates are identities here: the Kubernetes issuer.
     pub issuer: IssuerId,
+    /// What it shows; begun when it is first needed.
+    feed: Arc<OnceLock<Feed>>,
 }
 
-/// Everything the door serves. Each request must carry its [`crate::Peer`] as an extension.
+impl KubernetesDoor {
+    /// A door that shows nothing yet.
+    pub fn new(authority: Authority, issuer: IssuerId) -> Self {
+        Self {
+            authority,
+            issuer,
+            feed: Arc::default(),
+        }
+    }
+
+    /// What lists and watches are served from.
+    fn caches(&self) -> &Caches {
+        &self.feed.get_or_init(|| Feed::start(self)).caches
+    }
+}
+
+/// Everything the door serves. Each request must carry its [`crate::Peer`] as an extension. From now on a task of the
+/// runtime, which must be entered, follows the store; it ends with the last clone of the door.
 pub fn router(door: KubernetesDoor) -> Router {
+    door.caches();
     let open = Router::new()
         .route("/healthz", get(discovery::alive))
         .route("/livez", get(discovery::alive))
@@ -86,12 +114,15 @@ pub fn router(door: KubernetesDoor) -> Router {
             post(review::may_i),
         )
         .route(COLLECTION, collection())
+        .route(WATCH, get(read::watch_by_path))
+        .route(WATCH_OBJECT, get(read::watch_by_path))
         .route(OBJECT, object())
         .route(APPROVAL, approval())
-        .route(STATUS, get(read::get_status))
+        .route(STATUS, status())
         .method_not_allowed_fallback(discovery::wrong_method)
         .fallback(discovery::unknown_path)
-        .layer(from_fn_with_state(door.clone(), identity::admit));
+        .layer(from_fn_with_state(door.clone(), identity::admit))
+        .layer(from_fn(answer::in_format));
     open.merge(closed).with_state(door)
 }
 
@@ -114,7 +145,16 @@ fn approval() -> MethodRouter<KubernetesDoor> {
         .patch(update::patch_approval)
 }
 
+fn status() -> MethodRouter<KubernetesDoor> {
+    get(read::get_status)
+        .put(update::replace_status)
+        .patch(update::patch_status)
+}
+
 const COLLECTION: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+/// Where watches were before `watch=true`; some clients still know no other place.
+const WATCH: &str = "/apis/certificates.k8s.io/v1/watch/certificatesigningrequests";
+const WATCH_OBJECT: &str = "/apis/certificates.k8s.io/v1/watch/certificatesigningrequests/{name}";
 const OBJECT: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}";
 const APPROVAL: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}/approval";
 const STATUS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}/status";

@@ -7,13 +7,13 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use countersign_authority::{RequestRecord, RequestState, is_token_reason};
+use countersign_authority::{IssuerId, RequestRecord, RequestState, is_token_reason};
 use countersign_kapi::model::{APPROVED, DENIED, FAILED};
 use countersign_kapi::{
     CertificateSigningRequest, Condition, ObjectMeta, RequestStatus, Spec, Status, Time, UserInfo,
 };
-use countersign_pki::{CheckedCsr, UnixTime, pem};
-use countersign_policy::{Deciding, Identity};
+use countersign_pki::{Certificate, CheckedCsr, UnixTime, pem};
+use countersign_policy::{Deciding, Effect, Identity};
 use serde::{Deserialize, Serialize};
 use tracing::error;
 
@@ -35,6 +35,19 @@ pub(super) struct Attachment {
     /// Conditions as they were written.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     conditions: Vec<Condition>,
+    /// The PEM text that a signer elsewhere wrote, base64. What this authority signs is in the ledger alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    certificate: Option<String>,
+    /// What garbage collection wants to know of it without reading it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    certified: Option<Certified>,
+}
+
+/// When a certificate from elsewhere was written, and when it ends.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Certified {
+    at: i64,
+    ends: i64,
 }
 
 impl Attachment {
@@ -81,6 +94,38 @@ impl Attachment {
         }
     }
 
+    /// The same with the certificate of an object, which a signer elsewhere wrote now and which ends then.
+    pub(super) fn with_certificate(
+        self,
+        object: &CertificateSigningRequest,
+        now: UnixTime,
+        end: UnixTime,
+    ) -> Self {
+        Self {
+            certificate: Some(STANDARD.encode(&object.status.certificate)),
+            certified: Some(Certified {
+                at: now.0,
+                ends: end.0,
+            }),
+            ..self
+        }
+    }
+
+    /// Conditions as they were written.
+    pub(super) fn conditions(&self) -> &[Condition] {
+        &self.conditions
+    }
+
+    /// When a signer elsewhere wrote a certificate.
+    pub(super) fn certified_at(&self) -> Option<UnixTime> {
+        self.certified.map(|certified| UnixTime(certified.at))
+    }
+
+    /// When that certificate ends.
+    pub(super) fn certificate_end(&self) -> Option<UnixTime> {
+        self.certified.map(|certified| UnixTime(certified.ends))
+    }
+
     /// Whether the object waits for its finalizers to be removed.
     pub(super) fn is_being_deleted(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
@@ -106,6 +151,17 @@ impl Attachment {
         Ok(bytes)
     }
 
+    /// The certificate that a signer elsewhere wrote; empty if there is none.
+    fn written_certificate(&self, record: &RequestRecord) -> Result<Vec<u8>, Refusal> {
+        let Some(text) = &self.certificate else {
+            return Ok(Vec::new());
+        };
+        STANDARD.decode(text).map_err(|fault| {
+            error!(request = %record.id, %fault, "the certificate of a signer elsewhere cannot be read");
+            Status::internal_error("the stored object cannot be read").into()
+        })
+    }
+
     fn sent_request(&self, record: &RequestRecord) -> Vec<u8> {
         let kept = self
             .request
@@ -115,41 +171,21 @@ impl Attachment {
     }
 }
 
-/// How much of a record is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Detail {
-    /// All of it.
-    Whole,
-    /// What a row of a table and an object's metadata are made of. Request and certificate are stand-ins, which no
-    /// answer may carry: reading thousands of certificates to say "Issued" would be most of a list's cost.
-    Outline,
-}
-
 impl KubernetesDoor {
     /// A record as clients see it.
     pub(super) async fn show(
         &self,
         record: &RequestRecord,
     ) -> Result<CertificateSigningRequest, Refusal> {
-        self.show_in(Detail::Whole, record).await
-    }
-
-    /// A record with as much as is needed of it.
-    pub(super) async fn show_in(
-        &self,
-        detail: Detail,
-        record: &RequestRecord,
-    ) -> Result<CertificateSigningRequest, Refusal> {
         let attachment = Attachment::of(record)?;
-        let (request, certificate) = match (detail, &record.certificate) {
-            (Detail::Whole, Some((issuer, serial))) => {
+        let request = attachment.sent_request(record);
+        let certificate = match &record.certificate {
+            Some((issuer, serial)) => {
                 let entry = self.authority.certificate(issuer, serial).await?;
-                let text = entry.map(|entry| pem::encode("CERTIFICATE", &entry.der).into_bytes());
-                (attachment.sent_request(record), text.unwrap_or_default())
+                let text = entry.map(|entry| self.with_intermediates(issuer, &entry.der));
+                text.unwrap_or_default()
             }
-            (Detail::Whole, None) => (attachment.sent_request(record), Vec::new()),
-            (Detail::Outline, Some(_)) => (Vec::new(), STAND_IN.to_vec()),
-            (Detail::Outline, None) => (Vec::new(), Vec::new()),
+            None => attachment.written_certificate(record)?,
         };
         let UserInfo {
             username,
@@ -185,6 +221,19 @@ impl KubernetesDoor {
         })
     }
 
+    /// A certificate as its holder shows it to others: followed by the CAs below the root. Under a root it stands alone, as
+    /// kube-controller-manager has it.
+    fn with_intermediates(&self, issuer: &IssuerId, der: &[u8]) -> Vec<u8> {
+        let mut text = pem::encode("CERTIFICATE", der);
+        if let Some(issuer) = self.authority.issuer(issuer)
+            && !(issuer.ancestors().is_empty() && issuer.previous().is_empty())
+            && let Ok(leaf) = Certificate::parse(der)
+        {
+            text.push_str(&issuer.intermediates_of(&leaf));
+        }
+        text.into_bytes()
+    }
+
     /// The authority's time, as the API writes it.
     pub(super) fn now(&self) -> Result<Time, Refusal> {
         let UnixTime(seconds) = self.authority.now();
@@ -209,6 +258,9 @@ impl KubernetesDoor {
         };
         match record.state {
             RequestState::Pending | RequestState::Undecided => {}
+            // What was settled from outside has the conditions that were written, and no decision.
+            RequestState::Approved | RequestState::Issued | RequestState::Failed
+                if record.explanation.effect != Effect::Approve => {}
             RequestState::Approved | RequestState::Issued | RequestState::Failed => {
                 let (reason, message) = approval_words(record);
                 imply(APPROVED, reason, message);
@@ -279,7 +331,5 @@ fn plain_pem(message: &[u8]) -> Vec<u8> {
 
 /// The kind of rule by which a role approves.
 const SUBJECT_ACCESS: &str = "subjectAccess";
-/// Says that there is a certificate, where only that matters.
-const STAND_IN: &[u8] = b"issued";
 /// What etcd takes by default; clients are used to it.
 const MAX_STORED_BYTES: usize = 1536 * 1024;

@@ -2,23 +2,23 @@
 
 use axum::Extension;
 use axum::extract::State;
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use countersign_authority::store::{Past, RequestFilter};
-use countersign_authority::{RequestId, RequestRecord};
+use countersign_authority::RequestRecord;
+use countersign_authority::store::Past;
 use countersign_kapi::list::ListMeta;
-use countersign_kapi::negotiate::{AnswerForm, Offer};
+use countersign_kapi::negotiate::Offer;
+use countersign_kapi::query::{
+    self, CollectionQuery, Continuation, ListOptions, ListVersion, QueryFault,
+};
 use countersign_kapi::selector::{FieldSelector, LabelSelector};
-use countersign_kapi::table::IncludeObject;
-use countersign_kapi::{CertificateSigningRequest, FieldError, Resource, Status};
+use countersign_kapi::{CertificateSigningRequest, Kind, Resource, Status};
 use http::StatusCode;
-use serde::{Deserialize, Serialize};
-use tracing::error;
 
 use super::answer::{Answer, Refusal, Shape};
+use super::cache::{Key, PageQuery, TooOld};
 use super::call::Call;
+use super::feed::{Behind, Cached};
 use super::identity::{Access, Reach, User};
-use super::object::Detail;
+use super::watch::{self, Client};
 use super::{DOOR, KubernetesDoor};
 use crate::limits::RequestLimits;
 
@@ -43,69 +43,136 @@ pub(super) async fn list(
     limits: Option<Extension<RequestLimits>>,
     call: Call,
 ) -> Answer {
-    let mut selection = Selection::of(&call)?;
-    let name = selection.fields.name().unwrap_or_default();
-    let verb = if call.flag("watch") { "watch" } else { "list" };
-    let reach = call.user.authorize(Access {
-        verb,
-        name,
-        subresource: "",
-    })?;
-    selection.narrow(reach, &call.user);
-    let shape = call.shape(Offer::All)?;
-    if call.flag("watch") {
-        return Err(watch_refusal(&call));
-    }
-    // Read before the objects: a client that goes on from here misses nothing.
-    let current = door.authority.revision().0;
-    check_list_options(&call, current)?;
-    let from = Continuation::of(&call, current)?;
-    let part = Part {
-        limit: limit(&call)?,
-        after: from.as_ref().map(|from| from.start.as_str()),
-        detail: detail(shape),
+    let read = Read {
+        namespace: "",
         limits: limits.as_ref().map(|Extension(limits)| limits),
+        is_watch: false,
     };
-    // Later pages are read later, and may show more than the first one's version. Who watches from that version on
-    // is told of everything since, so nothing is missed; a newer one would skip what changed on the earlier pages.
-    let version = from.as_ref().map_or(current, |from| from.rv);
-    let (objects, rest) = door.select_part(&selection, part).await?;
-    let meta = ListMeta {
-        resource_version: version.to_string(),
-        continuation: rest
-            .map(|start| Continuation::at(version, start).to_token())
-            .transpose()?
-            .unwrap_or_default(),
-        ..ListMeta::default()
-    };
-    shape.list(meta, objects, door.now()?)
+    collection::<CertificateSigningRequest>(&door, call, read).await
 }
 
-/// Which objects a list or a bulk deletion is about.
+/// `GET` on the older paths of watches, of the collection or of one object.
+pub(super) async fn watch_by_path(
+    State(door): State<KubernetesDoor>,
+    limits: Option<Extension<RequestLimits>>,
+    call: Call,
+) -> Answer {
+    let read = Read {
+        namespace: "",
+        limits: limits.as_ref().map(|Extension(limits)| limits),
+        is_watch: true,
+    };
+    collection::<CertificateSigningRequest>(&door, call, read).await
+}
+
+/// A read of a collection.
+#[derive(Clone, Copy)]
+pub(super) struct Read<'a> {
+    /// Of this namespace; empty: of all, or there are none.
+    pub(super) namespace: &'a str,
+    /// What reading counts against for those who see only their own.
+    pub(super) limits: Option<&'a RequestLimits>,
+    /// Whether the path says that it is a watch; else the query does.
+    pub(super) is_watch: bool,
+}
+
+/// Answers a list or a watch of any kind of objects.
+pub(super) async fn collection<T: Cached>(
+    door: &KubernetesDoor,
+    call: Call,
+    read: Read<'_>,
+) -> Answer {
+    let Asked {
+        selection,
+        client,
+        shape,
+        query,
+    } = Asked::of::<T>(door, &call, read)?;
+    drop(call);
+    match query {
+        CollectionQuery::List(options) => door.list::<T>(&selection, &options, shape).await,
+        CollectionQuery::Watch(options) => {
+            watch::answer::<T>(door, client, selection, shape, options).await
+        }
+    }
+}
+
+/// What somebody asks of a collection, and may.
+struct Asked {
+    selection: Selection,
+    client: Client,
+    shape: Shape,
+    query: CollectionQuery,
+}
+
+impl Asked {
+    fn of<T: Kind>(door: &KubernetesDoor, call: &Call, read: Read<'_>) -> Result<Self, Refusal> {
+        let by_path = read.is_watch.then_some(("watch", "true"));
+        let pairs = || by_path.into_iter().chain(call.pairs());
+        let mut selection = Selection::of::<T>(call)?;
+        read.namespace.clone_into(&mut selection.namespace);
+        let verb = match query::is_watch(pairs()) {
+            true => "watch",
+            false => "list",
+        };
+        let name = selection.name().unwrap_or_default();
+        let reach = call.user.authorize(Access {
+            verb,
+            name,
+            subresource: "",
+        })?;
+        let client = Client {
+            standing: call.standing(verb, name),
+            closing: call.closing(),
+        };
+        if let (Reach::Own, Some(limits)) = (reach, read.limits) {
+            door.admit_rate(limits, &call.user)?;
+        }
+        selection.narrow(reach, &call.user);
+        Ok(Self {
+            selection,
+            client,
+            shape: call.shape(Offer::All)?,
+            query: CollectionQuery::from_query(pairs())?,
+        })
+    }
+}
+
+/// Which objects a list, a watch or a bulk deletion is about.
+#[derive(Debug)]
 pub(super) struct Selection {
     labels: LabelSelector,
     fields: FieldSelector,
+    namespace: String,
+    /// The one name of the path.
+    path_name: String,
     /// Only what this user created.
-    owner: Option<User>,
+    owner: Option<String>,
 }
 
 impl Selection {
-    /// From the query.
-    pub(super) fn of(call: &Call) -> Result<Self, Refusal> {
-        Ok(Self {
+    /// From the query, and the name in the path.
+    pub(super) fn of<T: Kind>(call: &Call) -> Result<Self, Refusal> {
+        let selection = Self {
             labels: LabelSelector::parse(call.parameter("labelSelector"))?,
-            fields: FieldSelector::parse::<CertificateSigningRequest>(
-                call.parameter("fieldSelector"),
-            )?,
+            fields: FieldSelector::parse::<T>(call.parameter("fieldSelector"))?,
+            namespace: String::new(),
+            path_name: call.name.clone(),
             owner: None,
-        })
+        };
+        let named = selection.fields.name();
+        if !call.name.is_empty() && named.is_some_and(|name| name != call.name) {
+            let text = "both a name and a field selector provided; please provide one or the other";
+            return Err(Status::bad_request(text).into());
+        }
+        Ok(selection)
     }
 
     /// Leaves out what somebody may not see.
     fn narrow(&mut self, reach: Reach, user: &User) {
         self.owner = match reach {
             Reach::Everything => None,
-            Reach::Own | Reach::Nothing => Some(user.clone()),
+            Reach::Own | Reach::Nothing => Some(user.info().username.clone()),
         };
     }
 
@@ -113,67 +180,40 @@ impl Selection {
         self.labels.is_empty() && self.fields.is_empty() && self.owner.is_none()
     }
 
-    fn may_show(&self, record: &RequestRecord) -> bool {
-        self.owner.as_ref().is_none_or(|owner| owner.owns(record))
+    /// Whether it is only about what its user created.
+    pub(super) fn is_of_one_owner(&self) -> bool {
+        self.owner.is_some()
     }
 
-    fn matches(&self, object: &CertificateSigningRequest) -> bool {
-        self.fields.matches(object) && self.labels.matches(&object.metadata.labels)
-    }
-}
-
-/// Which part of a selection is read, and how much of each object.
-#[derive(Clone, Copy)]
-struct Part<'a> {
-    /// At most so many objects.
-    limit: Option<usize>,
-    /// Only names behind this one.
-    after: Option<&'a str>,
-    detail: Detail,
-    /// What reading counts against for those who see only their own.
-    limits: Option<&'a RequestLimits>,
-}
-
-/// Where a list goes on, as `continue` carries it. The form is that of API servers; clients hand it back as it is, and
-/// one that makes it up sees nothing more than it may list anyway.
-#[derive(Debug, Serialize, Deserialize)]
-struct Continuation {
-    v: String,
-    /// The version of the first page.
-    rv: u64,
-    /// The last name of the page before.
-    start: String,
-}
-
-impl Continuation {
-    fn at(rv: u64, start: String) -> Self {
-        let v = TOKEN_FORM.to_owned();
-        Self { v, rv, start }
-    }
-
-    fn to_token(&self) -> Result<String, Refusal> {
-        let json = serde_json::to_vec(self)
-            .map_err(|_| Status::internal_error("the answer cannot be written"))?;
-        Ok(URL_SAFE_NO_PAD.encode(json))
-    }
-
-    /// From the query; `None`: the list begins.
-    fn of(call: &Call, current: u64) -> Result<Option<Self>, Refusal> {
-        let token = call.parameter("continue");
-        if token.is_empty() {
-            return Ok(None);
+    /// The one name that can be selected.
+    pub(super) fn name(&self) -> Option<&str> {
+        match self.path_name.as_str() {
+            "" => self.fields.name(),
+            name => Some(name),
         }
-        let decoded = URL_SAFE_NO_PAD.decode(token).ok();
-        let read = decoded.and_then(|json| serde_json::from_slice::<Self>(&json).ok());
-        match read.filter(|read| read.v == TOKEN_FORM && read.rv > 0) {
-            None => Err(Status::bad_request("continue key is not valid").into()),
-            // Of a time that this store has not seen: it was restored, or is another's.
-            Some(read) if read.rv > current => {
-                let text = "The provided continue parameter is not of this server's history: \
-                            start the list again.";
-                Err(Status::expired(text).into())
-            }
-            Some(read) => Ok(Some(read)),
+    }
+
+    /// Whether a change of an object can make it another one that is selected: nothing else than labels can change.
+    pub(super) fn can_change(&self) -> bool {
+        !self.labels.is_empty()
+    }
+
+    pub(super) fn matches<T: Kind>(&self, object: &T) -> bool {
+        let meta = object.metadata();
+        let owner = self.owner.as_deref();
+        (self.namespace.is_empty() || meta.namespace == self.namespace)
+            && self.name().is_none_or(|name| meta.name == name)
+            && owner.is_none_or(|owner| object.creator() == Some(owner))
+            && self.fields.matches(object)
+            && self.labels.matches(&meta.labels)
+    }
+
+    /// The question for these objects.
+    pub(super) fn query(&self) -> PageQuery<'_> {
+        PageQuery {
+            namespace: &self.namespace,
+            name: self.name(),
+            ..PageQuery::default()
         }
     }
 }
@@ -185,73 +225,90 @@ impl KubernetesDoor {
         found.ok_or_else(|| Resource::CSR.not_found(name).into())
     }
 
-    /// The selected objects in order of their names.
+    /// The selected requests in order of their names.
     pub(super) async fn select(
         &self,
         selection: &Selection,
     ) -> Result<Vec<CertificateSigningRequest>, Refusal> {
-        let part = Part {
-            limit: None,
-            after: None,
-            detail: Detail::Whole,
-            limits: None,
-        };
-        Ok(self.select_part(selection, part).await?.0)
+        self.caught_up().await?;
+        let cache = CertificateSigningRequest::cache(self.caches());
+        let page = cache.page(&selection.query(), |object| selection.matches(object))?;
+        let objects = page.objects.iter().map(|stored| stored.object.clone());
+        Ok(objects.collect())
     }
 
-    /// A part of the selected objects in order of their names; if more may follow, the name to go on behind.
-    async fn select_part(
+    /// Waits until everything that was committed before is shown: what a client has just done, it sees.
+    pub(super) async fn caught_up(&self) -> Result<(), Refusal> {
+        let current = self.authority.revision().0;
+        self.caches().reached(current).await.map_err(|behind| {
+            let text = match behind.at {
+                0 => "the objects are not loaded yet",
+                _ => "the objects in memory are older than the store",
+            };
+            Status::service_unavailable(text, RETRY_SECONDS).into()
+        })
+    }
+
+    /// Waits for a version that a client names, which may be one to come.
+    pub(super) async fn reached(&self, version: u64) -> Result<(), Refusal> {
+        if version <= self.authority.revision().0 {
+            return self.caught_up().await;
+        }
+        let reached = self.caches().reached(version).await;
+        reached.map_err(|Behind { at }| Status::version_too_large(version, at).into())
+    }
+
+    async fn list<T: Cached>(
         &self,
         selection: &Selection,
-        part: Part<'_>,
-    ) -> Result<(Vec<CertificateSigningRequest>, Option<String>), Refusal> {
-        let mut objects: Vec<CertificateSigningRequest> = Vec::new();
-        // Behind every request of the name that there is or will be.
-        let behind = |name: &str| (DOOR, name.to_owned(), RequestId::from_bytes([0xff; 16]));
-        let mut after = part.after.map(behind);
-        // One more than fits tells whether there is a rest.
-        let at_once = match part.limit {
-            Some(limit) if selection.is_everything() => limit.saturating_add(1).min(PAGE),
-            Some(_) | None => PAGE,
+        options: &ListOptions,
+        shape: Shape,
+    ) -> Answer {
+        let future = |refusal: Refusal| match options.limit {
+            // As where they are read from the storage itself.
+            Some(_) => refusal.without_retry(),
+            None => refusal,
         };
-        loop {
-            // Everybody's requests are read to find somebody's: that costs as many requests as there are pages.
-            if let (Some(owner), Some(limits)) = (&selection.owner, part.limits) {
-                self.admit_rate(limits, owner)?;
+        let at = match (options.version, &options.continuation) {
+            (_, Some(continuation)) => continuation.version(),
+            (ListVersion::Exact(version), None) => {
+                self.reached(version).await.map_err(future)?;
+                Some(version)
             }
-            let page = self
-                .authority
-                .requests(RequestFilter {
-                    door: Some(DOOR),
-                    live_only: true,
-                    key: selection.fields.name().map(str::to_owned),
-                    after: after.take(),
-                    limit: at_once,
-                    ..RequestFilter::default()
-                })
-                .await?;
-            for record in page.iter().filter(|record| selection.may_show(record)) {
-                if part.limit.is_some_and(|limit| objects.len() >= limit) {
-                    let last = objects.last().map(|object| object.metadata.name.clone());
-                    return Ok((objects, last));
-                }
-                match self.show_in(part.detail, record).await {
-                    Ok(object) if selection.matches(&object) => objects.push(object),
-                    Ok(_) => {}
-                    // One that cannot be read must not hide all others.
-                    Err(refusal) if refusal.code() == StatusCode::INTERNAL_SERVER_ERROR => {
-                        error!(request = %record.id, "a stored request cannot be shown; skipped");
-                    }
-                    Err(refusal) => return Err(refusal),
-                }
+            (ListVersion::AtLeast(version), None) => {
+                self.reached(version).await?;
+                None
             }
-            match page.last() {
-                Some(last) if page.len() >= at_once => {
-                    after = Some((last.door.clone(), last.key.clone(), last.id));
-                }
-                Some(_) | None => return Ok((objects, None)),
+            (ListVersion::Current | ListVersion::Any, None) => None,
+        };
+        self.caught_up().await?;
+        let cache = T::cache(self.caches());
+        let expired = || match &options.continuation {
+            Some(continuation) => {
+                Status::list_expired(continuation.of_any_version().to_token()).into()
             }
+            None => Refusal::from(Status::expired(LIST_TOO_OLD)),
+        };
+        // Of a time that this store has not seen: it was restored, or is another's.
+        if at.is_some_and(|at| at > cache.revision()) {
+            return Err(expired());
         }
+        let query = PageQuery {
+            at,
+            behind: options.continuation.as_ref().map(key_of::<T>),
+            limit: options.limit,
+            ..selection.query()
+        };
+        let page = cache.page(&query, |object| selection.matches(object));
+        let page = page.map_err(|TooOld(_)| expired())?;
+        let last = page.objects.last().filter(|_| page.left.is_some());
+        let rest = last.map(|last| Continuation::behind(page.revision, &key_text::<T>(last.key())));
+        let meta = ListMeta {
+            resource_version: page.revision.to_string(),
+            continuation: rest.map(|rest| rest.to_token()).unwrap_or_default(),
+            remaining_item_count: page.left.filter(|_| selection.is_everything()),
+        };
+        shape.page(meta, page.objects, self.now()?)
     }
 }
 
@@ -263,6 +320,10 @@ async fn answer_one(
 ) -> Answer {
     let reach = call.authorize("get", subresource)?;
     let shape = call.shape(offer)?;
+    match query::version_at_least(call.parameter("resourceVersion"))? {
+        0 => {}
+        version => door.reached(version).await?,
+    }
     let record = door.find(&call.name).await?;
     if reach == Reach::Own && !call.user.owns(&record) {
         return Err(Resource::CSR.not_found(&call.name).into());
@@ -271,96 +332,34 @@ async fn answer_one(
     shape.object(StatusCode::OK, &object, door.now()?)
 }
 
-/// Watches are not served: informers that ask for initial events fall back to lists at this answer,
-/// and people are told what is missing.
-fn watch_refusal(call: &Call) -> Refusal {
-    if !call.parameter("sendInitialEvents").is_empty() {
-        let detail = "sendInitialEvents is forbidden: this server does not serve watches";
-        let errors = [FieldError::forbidden("sendInitialEvents", detail)];
-        return Resource::LIST_OPTIONS.invalid("", &errors).into();
-    }
-    let mut status = Status::method_not_allowed();
-    status.message = "this server does not serve watches of certificatesigningrequests: \
-                      ask again without watch"
-        .to_owned();
-    status.into()
-}
-
-/// How many objects a page holds; like Go's clients and servers, nothing and less than one is any number.
-fn limit(call: &Call) -> Result<Option<usize>, Refusal> {
-    match call.parameter("limit") {
-        "" => Ok(None),
-        text => match text.parse::<i64>() {
-            Ok(limit) => Ok(usize::try_from(limit).ok().filter(|limit| *limit > 0)),
-            Err(_) => Err(Status::bad_request("limit: Invalid value: it must be a number").into()),
-        },
+/// Where a list goes on.
+fn key_of<T: Kind>(continuation: &Continuation) -> Key {
+    let text = continuation.key();
+    match text.split_once('/') {
+        Some((namespace, name)) if T::NAMESPACED => (namespace.to_owned(), name.to_owned()),
+        Some(_) | None => (String::new(), text.to_owned()),
     }
 }
 
-/// How much of each object a list in this shape shows.
-fn detail(shape: Shape) -> Detail {
-    match (shape.form, shape.include) {
-        (AnswerForm::Object, _) | (AnswerForm::Table, IncludeObject::Object) => Detail::Whole,
-        (AnswerForm::Metadata, _)
-        | (AnswerForm::Table, IncludeObject::Metadata | IncludeObject::None) => Detail::Outline,
+fn key_text<T: Kind>((namespace, name): Key) -> String {
+    match T::NAMESPACED {
+        true => format!("{namespace}/{name}"),
+        false => name,
     }
 }
 
-/// Refuses what a list of the current state cannot answer.
-fn check_list_options(call: &Call, current: u64) -> Result<(), Refusal> {
-    let (version, matching) = (
-        call.parameter("resourceVersion"),
-        call.parameter("resourceVersionMatch"),
-    );
-    let continued = !call.parameter("continue").is_empty();
-    let mut errors = Vec::new();
-    if !call.parameter("sendInitialEvents").is_empty() {
-        errors.push(FieldError::forbidden(
-            "sendInitialEvents",
-            "sendInitialEvents is forbidden for list",
-        ));
+impl From<QueryFault> for Refusal {
+    fn from(fault: QueryFault) -> Self {
+        fault.status().into()
     }
-    if !matching.is_empty() && version.is_empty() {
-        let detail = "resourceVersionMatch is forbidden unless resourceVersion is provided";
-        errors.push(FieldError::forbidden("resourceVersionMatch", detail));
-    }
-    if !matching.is_empty() && continued {
-        let detail = "resourceVersionMatch is forbidden when continue is provided";
-        errors.push(FieldError::forbidden("resourceVersionMatch", detail));
-    }
-    if !["", "Exact", "NotOlderThan"].contains(&matching) {
-        let supported = ["Exact", "NotOlderThan", ""];
-        errors.push(FieldError::not_supported(
-            "resourceVersionMatch",
-            matching,
-            &supported,
-        ));
-    }
-    if !errors.is_empty() {
-        return Err(Resource::LIST_OPTIONS.invalid("", &errors).into());
-    }
-    if continued && !matches!(version, "" | "0") {
-        let text = "specifying resource version is not allowed when using continue";
-        return Err(Status::bad_request(text).into());
-    }
-    if version.is_empty() {
-        return Ok(());
-    }
-    let asked: u64 = version
-        .parse()
-        .map_err(|_| Status::bad_request("resourceVersion: Invalid value: it must be a number"))?;
-    if asked > current {
-        return Err(Status::version_too_large(asked, current).into());
-    }
-    if matching == "Exact" && asked < current {
-        return Err(
-            Status::expired("The resourceVersion for the provided list is too old.").into(),
-        );
-    }
-    Ok(())
 }
 
-/// Records read at once: kubectl's usual page, and some.
-const PAGE: usize = 512;
-/// The form of continue tokens that API servers name so.
-const TOKEN_FORM: &str = "meta.k8s.io/v1";
+impl From<TooOld> for Refusal {
+    fn from(TooOld(_): TooOld) -> Self {
+        Status::expired(LIST_TOO_OLD).into()
+    }
+}
+
+const LIST_TOO_OLD: &str = "The resourceVersion for the provided list is too old.";
+/// Clients wait so long before they ask again.
+const RETRY_SECONDS: u32 = 1;

@@ -37,6 +37,11 @@ pub(super) fn token_faults(object: &CertificateSigningRequest) -> Vec<FieldError
         ("metadata.annotations", has_token(annotations)),
         ("metadata", has_token(&rest)),
         ("status.conditions", has_token(&object.status.conditions)),
+        // Anything may stand around the certificates.
+        (
+            "status.certificate",
+            looks_like_a_token(&String::from_utf8_lossy(&object.status.certificate)),
+        ),
     ];
     let wrong = fields.into_iter().filter(|(_, is_wrong)| *is_wrong);
     wrong

@@ -1,4 +1,4 @@
-//! Changing an object: labels and the like, and the decision.
+//! Changing an object: labels and the like, the decision, and what signers elsewhere write.
 //!
 //! Every write is prepared and validated against the object as it is, and stored only if the object
 //! still is that. A write that does not say which version it was made from is tried again on the newer
@@ -6,20 +6,24 @@
 
 use axum::body::Bytes;
 use axum::extract::State;
-use countersign_authority::{Act, ActFault, OnUnsignable, RequestRecord, RequestState};
-use countersign_kapi::model::{APPROVED, DENIED};
+use countersign_authority::{Act, ActFault, OnUnsignable, RequestRecord, RequestState, Settlement};
+use countersign_kapi::field::go_quote;
+use countersign_kapi::model::{APPROVED, DENIED, FAILED};
 use countersign_kapi::negotiate::Offer;
 use countersign_kapi::options::FieldValidation;
 use countersign_kapi::patch::{self, PatchKind};
 use countersign_kapi::validate::{self, Checks};
 use countersign_kapi::{
-    CertificateSigningRequest, Condition, Decoded, Endpoint, FieldError, MAX_BODY_BYTES, Resource,
-    Status, decode, update,
+    CertificateSigningRequest, Condition, Decoded, Endpoint, MAX_BODY_BYTES, Resource, Status,
+    decode, update,
 };
+use countersign_pki::CertificateOutline;
+use countersign_policy::SignerName;
 use http::StatusCode;
 
 use super::answer::{Answer, Refusal, first_bytes, warn};
 use super::call::Call;
+use super::certificate::read_leaf;
 use super::create::refuse_secrets;
 use super::faults::{act_refusal, patch_refusal};
 use super::identity::User;
@@ -37,6 +41,11 @@ pub(super) async fn replace_approval(State(door): State<KubernetesDoor>, call: C
     put(&door, call, Endpoint::Approval).await
 }
 
+/// `PUT` on `/status`.
+pub(super) async fn replace_status(State(door): State<KubernetesDoor>, call: Call) -> Answer {
+    put(&door, call, Endpoint::Status).await
+}
+
 /// `PATCH` on an object.
 pub(super) async fn patch(State(door): State<KubernetesDoor>, call: Call) -> Answer {
     apply(&door, call, Endpoint::Object).await
@@ -45,6 +54,11 @@ pub(super) async fn patch(State(door): State<KubernetesDoor>, call: Call) -> Ans
 /// `PATCH` on `/approval`.
 pub(super) async fn patch_approval(State(door): State<KubernetesDoor>, call: Call) -> Answer {
     apply(&door, call, Endpoint::Approval).await
+}
+
+/// `PATCH` on `/status`.
+pub(super) async fn patch_status(State(door): State<KubernetesDoor>, call: Call) -> Answer {
+    apply(&door, call, Endpoint::Status).await
 }
 
 async fn put(door: &KubernetesDoor, mut call: Call, endpoint: Endpoint) -> Answer {
@@ -154,6 +168,7 @@ impl KubernetesDoor {
             let new = update::prepare(write.endpoint, &old, new, now);
             self.validate(write.endpoint, &old, &new)?;
             refuse_secrets(&new, None)?;
+            self.admit(write.endpoint, user, &record.signer, &old, &new)?;
             if new == old || write.dry_run {
                 return Ok((new, warnings));
             }
@@ -176,21 +191,51 @@ impl KubernetesDoor {
         if !added.is_empty() {
             return Err(Resource::CSR.invalid(&old.metadata.name, &added).into());
         }
-        // Both are the stored ones, put back by the preparation and checked when they came in.
+        // The request is the stored one, put back by the preparation and checked when it came in.
         let stored = |_: &[u8]| Ok(());
+        let certificate = |text: &[u8]| read_leaf(text).map(|_| ());
         let checks = Checks {
             request: &stored,
-            certificate: &stored,
+            certificate: &certificate,
         };
-        let mut errors = validate::update(endpoint, old, new, &checks);
-        if errors.is_empty() && newly(APPROVED, old, new).is_some() && new.is_failed() {
-            let detail = "a request marked as Failed may not be approved: delete it and ask again";
-            errors.push(FieldError::forbidden("status.conditions", detail));
-        }
+        let errors = validate::update(endpoint, old, new, &checks);
         match errors.is_empty() {
             true => Ok(()),
             false => Err(Resource::CSR.invalid(&old.metadata.name, &errors).into()),
         }
+    }
+
+    /// Whether the user may decide on, or sign, requests for this signer. The last thing that is looked at: who sends
+    /// something stale or invalid hears that first.
+    fn admit(
+        &self,
+        endpoint: Endpoint,
+        user: &User,
+        signer: &SignerName,
+        old: &CertificateSigningRequest,
+        new: &CertificateSigningRequest,
+    ) -> Result<(), Refusal> {
+        let refused = match endpoint {
+            Endpoint::Approval if !self.may_approve(user, signer) => "approve",
+            Endpoint::Status if old.status != new.status && !self.may_sign(user, signer) => "sign",
+            Endpoint::Object | Endpoint::Status | Endpoint::Approval => return Ok(()),
+        };
+        let text = format!(
+            "user not permitted to {refused} requests with signerName {}",
+            go_quote(signer.as_str())
+        );
+        let name = &old.metadata.name;
+        Err(Resource::CSR.not_admitted(name, &text).into())
+    }
+
+    /// The verb `approve` on the signer.
+    fn may_approve(&self, user: &User, _signer: &SignerName) -> bool {
+        user.is_administrator()
+    }
+
+    /// The verb `sign` on the signer.
+    fn may_sign(&self, user: &User, _signer: &SignerName) -> bool {
+        user.is_administrator()
     }
 
     /// Stores what is valid, together with the decision it brings. `None`: the record changed meanwhile.
@@ -202,29 +247,37 @@ impl KubernetesDoor {
         old: &CertificateSigningRequest,
         new: CertificateSigningRequest,
     ) -> Result<Option<CertificateSigningRequest>, Refusal> {
-        let attachment = Attachment::of(record)?.with_metadata(&new);
-        let attachment = match endpoint {
-            Endpoint::Object => attachment,
-            Endpoint::Status | Endpoint::Approval => attachment.with_conditions(&new),
-        };
+        let mut attachment = Attachment::of(record)?.with_metadata(&new);
+        if endpoint != Endpoint::Object {
+            attachment = attachment.with_conditions(&new);
+        }
+        let deeds = Deeds::of(old, &new)?;
+        if let Some(leaf) = &deeds.certified {
+            let now = self.authority.now();
+            attachment = attachment.with_certificate(&new, now, leaf.not_after);
+        }
         let mut act = act_on(record, user);
         act.attachment = Some(attachment.to_bytes()?);
-        let stored = if let Some(approved) = newly(APPROVED, old, &new) {
-            act.reason = words(approved);
-            let outcome = self.authority.approve(act).await;
-            self.even_if_unsigned(record, outcome).await
-        } else if let Some(denied) = newly(DENIED, old, &new) {
-            act.reason = words(denied);
-            self.authority.deny(act).await
-        } else if new.metadata.deletion_timestamp.is_some() && new.metadata.finalizers.is_empty() {
-            // Nobody holds it back any longer.
-            let deleted = self.authority.delete(act).await;
-            return deleted
-                .map(|_| Some(new))
-                .or_else(|fault| stale(fault, &record.key));
-        } else {
-            self.authority.attach(act).await
-        };
+        let stored =
+            if new.metadata.deletion_timestamp.is_some() && new.metadata.finalizers.is_empty() {
+                // Nobody holds it back any longer.
+                let deleted = self.authority.delete(act).await;
+                return deleted
+                    .map(|_| Some(new))
+                    .or_else(|fault| stale(fault, &record.key));
+            } else if deeds.are_of_outsiders(record) {
+                let how = deeds.settlements(record);
+                self.authority.settle(act, how).await
+            } else if let Some(approved) = deeds.approved {
+                act.reason = words(approved);
+                let outcome = self.authority.approve(act).await;
+                self.even_if_unsigned(record, outcome).await
+            } else if let Some(denied) = deeds.denied {
+                act.reason = words(denied);
+                self.authority.deny(act).await
+            } else {
+                self.authority.attach(act).await
+            };
         match stored {
             Ok(record) => Ok(Some(self.show(&record).await?)),
             Err(fault) => stale(fault, &record.key),
@@ -256,6 +309,75 @@ impl KubernetesDoor {
     }
 }
 
+/// What a write says of a request that was not said before.
+struct Deeds<'a> {
+    approved: Option<&'a Condition>,
+    denied: Option<&'a Condition>,
+    /// That signing was given up, now or before.
+    failed: Option<&'a Condition>,
+    is_newly_failed: bool,
+    /// The certificate that a signer elsewhere made.
+    certified: Option<CertificateOutline>,
+}
+
+impl<'a> Deeds<'a> {
+    fn of(
+        old: &CertificateSigningRequest,
+        new: &'a CertificateSigningRequest,
+    ) -> Result<Self, Refusal> {
+        let written = &new.status.certificate;
+        let certified = match *written == old.status.certificate || written.is_empty() {
+            true => None,
+            false => Some(read_leaf(written).map_err(|fault| Status::internal_error(&fault))?),
+        };
+        Ok(Self {
+            approved: newly(APPROVED, old, new),
+            denied: newly(DENIED, old, new),
+            failed: new.condition(FAILED),
+            is_newly_failed: newly(FAILED, old, new).is_some(),
+            certified,
+        })
+    }
+
+    /// Whether they are for the engine to record and not to decide: what signers elsewhere do, and what is noted on a
+    /// request that is settled. What is marked as failed is never signed, whoever approves it.
+    fn are_of_outsiders(&self, record: &RequestRecord) -> bool {
+        let decided = self.approved.is_some() || self.denied.is_some();
+        let is_settled = record.state != RequestState::Pending;
+        self.certified.is_some()
+            || self.is_newly_failed
+            || decided && (is_settled || self.failed.is_some())
+    }
+
+    fn settlements(&self, record: &RequestRecord) -> Vec<Settlement> {
+        let approved = self.approved.map(|condition| Settlement::Approved {
+            reason: words(condition),
+        });
+        let denied = self.denied.map(|condition| Settlement::Denied {
+            reason: words(condition),
+        });
+        let certified = self.certified.map(|leaf| Settlement::Certified {
+            not_before: leaf.not_before,
+            not_after: leaf.not_after,
+            detail: format!(
+                "certificate of a signer elsewhere, sha256 {}, until {}",
+                leaf.fingerprint.to_hex(),
+                leaf.not_after
+            ),
+        });
+        // One that was marked before the engine took notice of it is settled now.
+        let is_open = matches!(record.state, RequestState::Pending | RequestState::Approved);
+        let failed = self.failed.filter(|_| self.is_newly_failed || is_open);
+        let failed = failed.map(|condition| Settlement::Failed {
+            reason: words(condition),
+        });
+        [approved, denied, certified, failed]
+            .into_iter()
+            .flatten()
+            .collect()
+    }
+}
+
 /// An act of a user on the very version of a record that was looked at.
 pub(super) fn act_on(record: &RequestRecord, user: &User) -> Act {
     Act {
@@ -284,12 +406,7 @@ fn newly<'a>(
     old: &CertificateSigningRequest,
     new: &'a CertificateSigningRequest,
 ) -> Option<&'a Condition> {
-    let written = new
-        .status
-        .conditions
-        .iter()
-        .find(|condition| condition.kind == kind);
-    written.filter(|_| !old.has_condition(kind))
+    new.condition(kind).filter(|_| !old.has_condition(kind))
 }
 
 /// What the engine records as the reason of a decision. The attachment keeps the whole text.

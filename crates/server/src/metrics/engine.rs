@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use countersign_authority::{
-    CommitOutcome, DecisionOutcome, Door, Ended, ExecutionOutcome, IssuerId, RequestState,
+    CommitOutcome, DecisionOutcome, Door, Ended, ExecutionOutcome, Honored, IssuerId, RequestState,
     Telemetry, TokenEvent, WebhookOutcome,
 };
+use countersign_policy::SignerName;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -28,6 +29,7 @@ pub struct EngineMetrics {
     executions: Executions,
     webhooks: Webhooks,
     tokens: Tokens,
+    lifetimes: Lifetimes,
     collected: Family<CollectedLabels, Counter>,
     seals: Counter,
     sealed_entries: Counter,
@@ -128,6 +130,47 @@ impl Tokens {
     }
 }
 
+/// Whether signers keep to the lifetimes they are asked for: how many were asked for, how many were met.
+#[derive(Debug)]
+struct Lifetimes {
+    known: BTreeMap<&'static str, (Counter, Counter)>,
+    /// Of every other signer: their names are of senders' making.
+    others: (Counter, Counter),
+}
+
+impl Lifetimes {
+    fn new(registry: &mut Registry) -> Self {
+        let asked = registered(
+            registry,
+            "countersign_requested_lifetimes",
+            "Certificates of requests that asked for a lifetime, by signer",
+            Family::<StaticLabel, Counter>::default(),
+        );
+        let met = registered(
+            registry,
+            "countersign_honored_lifetimes",
+            "Those that got about the lifetime they asked for",
+            Family::<StaticLabel, Counter>::default(),
+        );
+        let of = |signer| {
+            let label = [("signer", signer)];
+            let (asked, met) = (
+                asked.get_or_create_owned(&label),
+                met.get_or_create_owned(&label),
+            );
+            (asked, met)
+        };
+        Self {
+            known: KUBERNETES_SIGNERS.map(|signer| (signer, of(signer))).into(),
+            others: of("other"),
+        }
+    }
+
+    fn of(&self, signer: &SignerName) -> &(Counter, Counter) {
+        self.known.get(signer.as_str()).unwrap_or(&self.others)
+    }
+}
+
 #[derive(Debug)]
 struct Executions {
     approved: Counter,
@@ -151,6 +194,7 @@ impl EngineMetrics {
             executions: Executions::new(registry),
             webhooks: Webhooks::new(registry),
             tokens: Tokens::new(registry),
+            lifetimes: Lifetimes::new(registry),
             collected: collected(registry),
             seals: registered(
                 registry,
@@ -212,6 +256,14 @@ impl Telemetry for EngineMetrics {
             known.unwrap_or(&self.tokens.rejected_otherwise).inc();
         } else if let Some(count) = self.tokens.events.get(event.word()) {
             count.inc();
+        }
+    }
+
+    fn lifetime(&self, signer: &SignerName, honored: Honored) {
+        let (asked, met) = self.lifetimes.of(signer);
+        asked.inc();
+        if honored == Honored::Yes {
+            met.inc();
         }
     }
 
@@ -363,6 +415,14 @@ impl Executions {
     }
 }
 
+/// The signers that Kubernetes itself brings.
+const KUBERNETES_SIGNERS: [&str; 4] = [
+    "kubernetes.io/kube-apiserver-client",
+    "kubernetes.io/kube-apiserver-client-kubelet",
+    "kubernetes.io/kubelet-serving",
+    "kubernetes.io/legacy-unknown",
+];
+
 /// What can be wrong with a token.
 const TOKEN_REASONS: [&str; 14] = [
     "existing_certificate",
@@ -409,5 +469,30 @@ mod tests {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }
         assert!(!text.contains("making"));
+    }
+
+    #[test]
+    fn lifetimes_are_counted_by_signers_that_are_known() {
+        let mut registry = Registry::default();
+        let metrics = EngineMetrics::new(&mut registry, []);
+        for (signer, honored) in [
+            ("kubernetes.io/kube-apiserver-client", Honored::Yes),
+            ("kubernetes.io/kube-apiserver-client", Honored::No),
+            ("kubernetes.io/of-somebody", Honored::Yes),
+            ("example.com/vpn", Honored::No),
+        ] {
+            metrics.lifetime(&SignerName::parse(signer).unwrap(), honored);
+        }
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for line in [
+            r#"countersign_requested_lifetimes_total{signer="kubernetes.io/kube-apiserver-client"} 2"#,
+            r#"countersign_honored_lifetimes_total{signer="kubernetes.io/kube-apiserver-client"} 1"#,
+            r#"countersign_requested_lifetimes_total{signer="kubernetes.io/kubelet-serving"} 0"#,
+            r#"countersign_requested_lifetimes_total{signer="other"} 2"#,
+            r#"countersign_honored_lifetimes_total{signer="other"} 1"#,
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
     }
 }

@@ -37,6 +37,12 @@ pub(super) fn unsignable(certname: &str, fault: &ProfileFault) -> String {
         ProfileFault::UsageNotPermitted { .. }
         | ProfileFault::UsageMissing { .. }
         | ProfileFault::Organization { .. }
+        | ProfileFault::Organizations { .. }
+        | ProfileFault::OrganizationNotPermitted { .. }
+        | ProfileFault::OrganizationMissing { .. }
+        | ProfileFault::CommonName { .. }
+        | ProfileFault::NameRequired { .. }
+        | ProfileFault::NameNotPermitted { .. }
         | ProfileFault::TokenInExtension { .. }
         | ProfileFault::Nameless => {
             format!("CSR '{certname}' cannot be signed: {fault}")

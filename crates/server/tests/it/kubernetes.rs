@@ -9,15 +9,21 @@ mod approval;
 mod auto_approval;
 mod bearer;
 mod bodies;
+mod collecting;
 mod creation;
 mod deletion;
 mod discovery;
 mod listing;
 mod secrets;
+mod signing;
+mod stream;
 mod updates;
+mod watch_load;
+mod watching;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
+use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use countersign_authority::store::Past;
@@ -60,16 +66,21 @@ impl Api {
     }
 
     async fn over(world: World) -> Self {
-        let door = KubernetesDoor {
-            authority: world.authority.clone(),
-            issuer: world.kubernetes_issuer(),
-        };
+        let door = KubernetesDoor::new(world.authority.clone(), world.kubernetes_issuer());
         let admin = world.kubernetes_admin().await;
         Self {
             router: router(door),
             admin,
             world,
         }
+    }
+
+    /// The same in a new process over the same store.
+    pub(super) async fn restarted(self) -> Self {
+        let Self { world, router, .. } = self;
+        // With the door ends what follows the store for it.
+        drop(router);
+        Self::over(world.restarted().await).await
     }
 
     /// A call as the administrator; change it with the methods of [`Call`].
@@ -145,13 +156,16 @@ impl Call<'_> {
         self.header("content-type", media_type)
     }
 
-    pub(super) async fn send(self) -> Reply {
+    pub(super) async fn respond(self) -> Response {
         let mut request = self.request.body(self.body).unwrap();
         if let Some(peer) = self.peer {
             request.extensions_mut().insert(peer);
         }
-        let response = self.router.clone().oneshot(request).await.unwrap();
-        let (parts, body) = response.into_parts();
+        self.router.clone().oneshot(request).await.unwrap()
+    }
+
+    pub(super) async fn send(self) -> Reply {
+        let (parts, body) = self.respond().await.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         Reply {
             status: parts.status,
@@ -195,6 +209,15 @@ impl Reply {
             (&json!(code), &json!(reason)),
             "{self:?}"
         );
+        status
+    }
+
+    /// Asserts that this is a `Status` of this code for which API servers have no reason.
+    #[track_caller]
+    pub(super) fn refuses_without_reason(&self, code: u16) -> Value {
+        let status = self.value();
+        assert_eq!(self.status.as_u16(), code, "{self:?}");
+        assert_eq!(status.get("reason"), None, "{self:?}");
         status
     }
 

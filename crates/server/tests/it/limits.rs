@@ -31,10 +31,7 @@ impl Doors {
             signer_name(PUPPET_AGENT),
             START,
         );
-        let kubernetes = KubernetesDoor {
-            authority: world.authority.clone(),
-            issuer: world.kubernetes_issuer(),
-        };
+        let kubernetes = KubernetesDoor::new(world.authority.clone(), world.kubernetes_issuer());
         Self {
             puppet: puppet.unwrap().router_within(limits.clone()),
             kubernetes: kubernetes.router_within(limits),

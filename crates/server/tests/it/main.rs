@@ -14,5 +14,6 @@ mod outage;
 mod parked;
 mod puppet;
 mod roles;
+mod watch_wire;
 mod wire;
 mod world;

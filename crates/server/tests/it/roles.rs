@@ -49,10 +49,7 @@ impl Site {
         let issuer = world.kubernetes_issuer();
         let native =
             EnrolDoor::for_users(authority.clone(), issuer.clone()).with_access(access.clone());
-        let door = KubernetesDoor {
-            authority: authority.clone(),
-            issuer,
-        };
+        let door = KubernetesDoor::new(authority.clone(), issuer);
         let kubernetes = kubernetes::router(door).merge(enrol::router(native));
         Self {
             world,

@@ -65,10 +65,8 @@ impl Site {
 
     pub(crate) async fn kubernetes(world: World, timeouts: Timeouts) -> Self {
         let issuer = world.kubernetes_issuer();
-        let router = kubernetes::router(KubernetesDoor {
-            authority: world.authority.clone(),
-            issuer: issuer.clone(),
-        });
+        let router =
+            kubernetes::router(KubernetesDoor::new(world.authority.clone(), issuer.clone()));
         Self::open(
             world,
             issuer,

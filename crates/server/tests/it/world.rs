@@ -81,6 +81,7 @@ pub(crate) struct World {
     pub(crate) clock: Arc<SetClock>,
     pub(crate) store: Arc<Switched>,
     keys: Arc<FileKeys>,
+    setup: Setup,
     folder: TempDir,
 }
 
@@ -122,35 +123,51 @@ impl World {
             )
             .await,
         ];
-        let rules = setup
-            .approved
-            .iter()
-            .map(|signer| Rule::approving("autosign", vec![signer_name(signer)], RuleKind::Always));
-        let policy = Policy {
-            tokens: countersign_policy::TokenHandling::default(),
-            generation: 1,
-            rules: rules.collect(),
-            reserved_groups: Default::default(),
-            reserved_names: ["ca.example.com".to_owned(), "countersign-admin".to_owned()].into(),
-        };
         let issuer_keys = Arc::new(issuer_keys);
-        let authority = Authority::start(AuthorityConfig {
-            store: Arc::clone(&store) as Arc<dyn Store>,
-            keys: Arc::clone(&issuer_keys) as Arc<dyn KeyStore>,
-            clock: Arc::clone(&clock) as Arc<dyn Clock>,
-            entropy: Arc::new(SystemEntropy),
-            issuers,
-            signers: signers(&setup),
-            policy,
-            limits: Limits::STANDARD,
-        })
-        .await
-        .unwrap();
+        let authority = authority(&setup, &clock, &store, &issuer_keys, issuers).await;
         Self {
             authority,
             clock,
             store,
             keys: issuer_keys,
+            setup,
+            folder,
+        }
+    }
+
+    /// The same authority in a new process. Whoever else holds the old one must let go of it soon.
+    pub(crate) async fn restarted(self) -> Self {
+        let Self {
+            authority: old,
+            clock,
+            store,
+            keys,
+            setup,
+            folder,
+        } = self;
+        let issuers = old.issuers().map(|issuer| {
+            let public_key = keys.public_key(issuer.id()).unwrap();
+            let (id, chain) = (issuer.id().clone(), issuer.chain_pem().to_vec());
+            Issuer::from_chain(id, chain, issuer.algorithm(), &public_key).unwrap()
+        });
+        let issuers = issuers.collect();
+        drop(old);
+        let released = async {
+            while Arc::strong_count(&store) > 1 {
+                tokio::task::yield_now().await;
+            }
+        };
+        let released = tokio::time::timeout(std::time::Duration::from_secs(20), released).await;
+        released.expect("somebody holds on to the store");
+        drop(store);
+        let store = SqliteStore::open(&folder.path().join("countersign.db")).unwrap();
+        let store = Arc::new(Switched::new(store));
+        Self {
+            authority: authority(&setup, &clock, &store, &keys, issuers).await,
+            clock,
+            store,
+            keys,
+            setup,
             folder,
         }
     }
@@ -343,7 +360,11 @@ impl World {
             extensions: &extensions,
         };
         let tbs = template.to_be_signed().unwrap();
-        let signature = self.keys.sign(by, tbs.clone()).await.unwrap();
+        let signature = {
+            let public_key = self.keys.public_key(by).unwrap();
+            let signing = self.keys.sign(by, &public_key, tbs.clone());
+            signing.await.unwrap()
+        };
         seal(&tbs, issuer.algorithm(), &signature.0).unwrap()
     }
 }
@@ -365,6 +386,37 @@ impl Clock for SetClock {
 
 pub(crate) fn signer_name(name: &str) -> SignerName {
     SignerName::parse(name).unwrap()
+}
+
+async fn authority(
+    setup: &Setup,
+    clock: &Arc<SetClock>,
+    store: &Arc<Switched>,
+    keys: &Arc<FileKeys>,
+    issuers: Vec<Issuer>,
+) -> Authority {
+    let rules = setup
+        .approved
+        .iter()
+        .map(|signer| Rule::approving("autosign", vec![signer_name(signer)], RuleKind::Always));
+    let policy = Policy {
+        tokens: countersign_policy::TokenHandling::default(),
+        generation: 1,
+        rules: rules.collect(),
+        reserved_groups: Default::default(),
+        reserved_names: ["ca.example.com".to_owned(), "countersign-admin".to_owned()].into(),
+    };
+    let config = AuthorityConfig {
+        store: Arc::clone(store) as Arc<dyn Store>,
+        keys: Arc::clone(keys) as Arc<dyn KeyStore>,
+        clock: Arc::clone(clock) as Arc<dyn Clock>,
+        entropy: Arc::new(SystemEntropy),
+        issuers,
+        signers: signers(setup),
+        policy,
+        limits: Limits::STANDARD,
+    };
+    Authority::start(config).await.unwrap()
 }
 
 async fn issuer(keys: &mut FileKeys, folder: &Path, id: &str, common_name: &str) -> Issuer {

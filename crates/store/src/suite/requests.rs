@@ -302,6 +302,23 @@ pub async fn a_request_that_changed_since_it_was_read_is_a_conflict(ground: &dyn
             precondition: Precondition::RequestExists { .. }
         })
     ));
+
+    let is_in = |id, state| Change {
+        preconditions: vec![Precondition::RequestIn { id, state }],
+        ..Change::default()
+    };
+    let stored = store.request(request.id).await.unwrap().unwrap().state;
+    store.commit(is_in(request.id, stored)).await.unwrap();
+    for (id, state) in [
+        (request.id, RequestState::Issued),
+        (sample.request("b").id, stored),
+    ] {
+        let refused = store.commit(is_in(id, state)).await;
+        let expected = Precondition::RequestIn { id, state };
+        assert!(
+            matches!(&refused, Err(CommitFault::Conflict { precondition }) if *precondition == expected)
+        );
+    }
 }
 
 /// Nothing is updated or deleted in silence.

@@ -178,11 +178,6 @@ async fn conditions_follow_these_rules() {
             vec![condition("Seen", "True"), condition("Seen", "True")],
             one("status.conditions[1].type", "FieldValueDuplicate"),
         ),
-        (
-            "approved and failed at once",
-            vec![condition("Failed", "True"), condition("Approved", "True")],
-            one("status.conditions", "FieldValueForbidden"),
-        ),
     ];
     for (row, conditions, causes) in rows {
         let mut object = created.clone();

@@ -1,7 +1,7 @@
 //! Deleting objects, one or many.
 
-use countersign_authority::{RequestState, Retention};
-use countersign_server::kubernetes::{DOOR, held_back};
+use countersign_authority::{RequestState, Retention, WhenEnded};
+use countersign_server::kubernetes::{DOOR, ObjectKeeper};
 use serde_json::json;
 
 use super::{Api, CSRS, manifest, path_of};
@@ -161,7 +161,8 @@ async fn garbage_collection_deletes_as_a_client_would() {
         door: DOOR,
         state: RequestState::Pending,
         seconds: 10,
-        hold: held_back,
+        when_ended: WhenEnded::Goes,
+        keeper: &ObjectKeeper,
     }];
     for forgotten in [1, 0] {
         let collected = api.world.authority.collect(&rules).await.unwrap();

@@ -66,9 +66,11 @@ async fn a_row_that_cannot_be_read_hides_no_other() {
     assert_eq!(names(&list), ["a", "c"]);
     let one = api.get(&format!("{CSRS}/b")).await;
     one.refuses(500, "InternalError");
-    // A store that does not answer is something else.
+    // A store that does not answer is something else: what is known is still shown, the rest is not.
     api.world.store.set(Some(|| StoreFault::Stopped));
-    api.get(CSRS).await.refuses(503, "ServiceUnavailable");
+    assert_eq!(names(&api.get(CSRS).await.ok()), ["a", "c"]);
+    let one = api.get(&format!("{CSRS}/a")).await;
+    one.refuses(503, "ServiceUnavailable");
 }
 
 #[tokio::test]
@@ -110,10 +112,16 @@ async fn lists_select_by_labels_and_fields() {
         ("resourceVersion=abc", 400, "BadRequest"),
         ("continue=abc", 400, "BadRequest"),
         ("resourceVersion=99999999", 504, "Timeout"),
+        ("resourceVersion=99999999&limit=1", 504, "Timeout"),
         (
-            "resourceVersion=1&resourceVersionMatch=Exact",
-            410,
-            "Expired",
+            "resourceVersion=99999999&resourceVersionMatch=Exact",
+            504,
+            "Timeout",
+        ),
+        (
+            "resourceVersion=0&resourceVersionMatch=Exact",
+            422,
+            "Invalid",
         ),
         ("resourceVersionMatch=Exact", 422, "Invalid"),
         (
@@ -135,6 +143,19 @@ async fn lists_select_by_labels_and_fields() {
         .to_owned();
     let exact = format!("{CSRS}?resourceVersion={current}&resourceVersionMatch=Exact");
     assert_eq!(names(&api.get(&exact).await.ok()).len(), 3);
+    let not_older = format!("{CSRS}?resourceVersion=1&resourceVersionMatch=NotOlderThan");
+    assert_eq!(names(&api.get(&not_older).await.ok()).len(), 3);
+    let one = format!("{CSRS}/a?resourceVersion=");
+    api.get(&format!("{one}{current}")).await.ok();
+    api.get(&format!("{one}0")).await.ok();
+    api.get(&format!("{one}99999999"))
+        .await
+        .refuses(504, "Timeout");
+    // Where there is a limit, API servers do not say when to come back.
+    for (query, seconds) in [("", "1"), ("&limit=1", "")] {
+        let path = format!("{CSRS}?resourceVersion=99999999{query}");
+        assert_eq!(api.get(&path).await.header("retry-after"), seconds);
+    }
 }
 
 /// Reads a list to its end as clients do; the names on each page, and the version of each.
@@ -216,6 +237,10 @@ async fn a_page_goes_on_behind_its_last_name_whatever_happens_meanwhile() {
 
     let first = api.get(&format!("{CSRS}?limit=2")).await.ok();
     assert_eq!(names(&first), ["a", "b"]);
+    assert_eq!(first["metadata"]["remainingItemCount"], 2);
+    let selected = format!("{CSRS}?limit=1&labelSelector=odd");
+    let selected = api.get(&selected).await.ok();
+    assert_eq!(selected["metadata"].get("remainingItemCount"), None);
     let token = first["metadata"]["continue"].as_str().unwrap().to_owned();
     // The last one seen is replaced by another of its name, and one more appears behind it.
     let path = format!("{CSRS}/b");
@@ -224,7 +249,7 @@ async fn a_page_goes_on_behind_its_last_name_whatever_happens_meanwhile() {
     api.create(&manifest("bb")).await;
     let next = format!("{CSRS}?limit=2&continue={token}");
     let second = api.get(&next).await.ok();
-    assert_eq!(names(&second), ["bb", "c"]);
+    assert_eq!(names(&second), ["c", "d"], "as of the first page");
     assert_eq!(
         second["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"],
         "who watches from here on is told of what came between the pages"
@@ -355,25 +380,4 @@ async fn tables_show_what_kubectl_prints() {
         .send()
         .await
         .refuses(406, "NotAcceptable");
-}
-
-#[tokio::test]
-async fn a_watch_is_refused_in_a_way_clients_understand() {
-    let api = Api::start().await;
-    let status = api
-        .get(&format!("{CSRS}?resourceVersion=5&watch=true"))
-        .await
-        .refuses(405, "MethodNotAllowed");
-    assert!(
-        status["message"]
-            .as_str()
-            .unwrap()
-            .contains("does not serve watches"),
-        "{status}"
-    );
-    let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
-    let reply = api.get(&format!("{CSRS}?{query}")).await;
-    reply.names(&[("sendInitialEvents", "FieldValueForbidden")]);
-    assert_eq!(reply.value()["details"]["kind"], "ListOptions");
-    api.get(&format!("{CSRS}?watch=false")).await.ok();
 }

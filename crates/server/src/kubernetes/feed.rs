@@ -1,0 +1,558 @@
+//! What the store keeps, brought into the caches.
+//!
+//! One task per door reads the history of states in commit order and applies it. It never skips a commit: what it cannot
+//! read now it reads later, and until then lists that need it say so. At its start it loads what there is, and the history
+//! that the store still has, so that watches go on where the last process left them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use countersign_authority::store::StoreFault;
+use countersign_authority::{
+    ObjectRecord, RequestRecord, Revision, State, StateChange, StateChangeKind,
+};
+use countersign_kapi::rbac::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use countersign_kapi::{CertificateSigningRequest, Kind, Time};
+use http::StatusCode;
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::{error, warn};
+
+use super::answer::Refusal;
+use super::cache::{Act, Bounds, Cache, Change, Event, Key, Stored};
+use super::{DOOR, KubernetesDoor};
+
+/// Everything the door shows, in memory.
+#[derive(Debug)]
+pub(super) struct Caches {
+    requests: Cache<CertificateSigningRequest>,
+    roles: Cache<Role>,
+    cluster_roles: Cache<ClusterRole>,
+    role_bindings: Cache<RoleBinding>,
+    cluster_role_bindings: Cache<ClusterRoleBinding>,
+    progress: watch::Sender<Progress>,
+    /// Somebody waits.
+    demand: Notify,
+    /// Places for watches.
+    pub(super) watches: Arc<Semaphore>,
+    /// Of these, for those who see only their own objects: anybody with a token is one.
+    pub(super) own_watches: Arc<Semaphore>,
+}
+
+/// A kind that the door shows.
+pub(super) trait Cached: Kind {
+    /// Where its objects are.
+    fn cache(caches: &Caches) -> &Cache<Self>;
+}
+
+/// The caches and the task that fills them, which ends with this.
+#[derive(Debug)]
+pub(super) struct Feed {
+    pub(super) caches: Arc<Caches>,
+    _running: DropGuard,
+}
+
+/// The caches have not come so far in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Behind {
+    /// How far they are; 0: not begun.
+    pub(super) at: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    /// Every cache is complete up to here.
+    revision: u64,
+    /// The store does not answer.
+    is_stuck: bool,
+}
+
+impl Feed {
+    /// Begins to fill caches from the door's authority.
+    pub(super) fn start(door: &KubernetesDoor) -> Self {
+        let caches = Arc::new(Caches::new());
+        let stop = CancellationToken::new();
+        // Not the door itself: the task would keep alive what ends it.
+        let door = KubernetesDoor::new(door.authority.clone(), door.issuer.clone());
+        let feeder = Feeder {
+            door,
+            caches: Arc::clone(&caches),
+        };
+        let stopped = stop.clone();
+        tokio::spawn(async move { stopped.run_until_cancelled(feeder.run()).await });
+        Self {
+            caches,
+            _running: stop.drop_guard(),
+        }
+    }
+}
+
+impl Caches {
+    fn new() -> Self {
+        Self {
+            requests: Cache::new(BOUNDS),
+            roles: Cache::new(BOUNDS),
+            cluster_roles: Cache::new(BOUNDS),
+            role_bindings: Cache::new(BOUNDS),
+            cluster_role_bindings: Cache::new(BOUNDS),
+            progress: watch::Sender::new(Progress::default()),
+            demand: Notify::new(),
+            watches: Arc::new(Semaphore::new(MAX_WATCHES)),
+            own_watches: Arc::new(Semaphore::new(MAX_OWN_WATCHES)),
+        }
+    }
+
+    /// Waits until everything up to a revision is in the caches.
+    pub(super) async fn reached(&self, revision: u64) -> Result<(), Behind> {
+        let mut progress = self.progress.subscribe();
+        let is_there = |progress: &Progress| progress.revision >= revision.max(1);
+        if is_there(&progress.borrow()) {
+            return Ok(());
+        }
+        self.demand.notify_one();
+        match timeout(PATIENCE, progress.wait_for(is_there)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(Behind {
+                at: self.progress.borrow().revision,
+            }),
+        }
+    }
+
+    /// Whether the caches are loaded and follow the store.
+    pub(super) async fn are_fed(&self) -> bool {
+        self.reached(1).await.is_ok() && !self.progress.borrow().is_stuck
+    }
+
+    /// Those of the objects that are no requests.
+    fn shelves(&self) -> [&dyn Shelf; 4] {
+        [
+            &self.roles,
+            &self.cluster_roles,
+            &self.role_bindings,
+            &self.cluster_role_bindings,
+        ]
+    }
+
+    fn reach(&self, revision: u64) {
+        self.requests.reach(revision);
+        for shelf in self.shelves() {
+            shelf.reach(revision);
+        }
+        self.progress.send_replace(Progress {
+            revision,
+            is_stuck: false,
+        });
+    }
+
+    /// From where on the history is of use: what the busiest of the rings still has. The others have more in memory, and
+    /// after a restart as much.
+    fn floor(&self) -> u64 {
+        let floors = self.shelves().map(Shelf::floor);
+        floors.into_iter().fold(self.requests.floor(), u64::max)
+    }
+}
+
+impl Cached for CertificateSigningRequest {
+    fn cache(caches: &Caches) -> &Cache<Self> {
+        &caches.requests
+    }
+}
+
+impl Cached for Role {
+    fn cache(caches: &Caches) -> &Cache<Self> {
+        &caches.roles
+    }
+}
+
+impl Cached for ClusterRole {
+    fn cache(caches: &Caches) -> &Cache<Self> {
+        &caches.cluster_roles
+    }
+}
+
+impl Cached for RoleBinding {
+    fn cache(caches: &Caches) -> &Cache<Self> {
+        &caches.role_bindings
+    }
+}
+
+impl Cached for ClusterRoleBinding {
+    fn cache(caches: &Caches) -> &Cache<Self> {
+        &caches.cluster_role_bindings
+    }
+}
+
+struct Feeder {
+    door: KubernetesDoor,
+    caches: Arc<Caches>,
+}
+
+impl Feeder {
+    async fn run(self) {
+        let mut revisions = self.door.authority.revisions();
+        let (mut since, mut pause) = (None, FIRST_PAUSE);
+        let mut trimmed = (Instant::now(), 0);
+        loop {
+            let target = *revisions.borrow_and_update();
+            let fed = match since {
+                None => self.load().await.map(|reached| (reached, true)),
+                Some(since) => self.follow(since, target).await,
+            };
+            let brought = match fed {
+                Ok((reached, brought)) => {
+                    since = Some(reached);
+                    pause = FIRST_PAUSE;
+                    brought
+                }
+                Err(fault) => {
+                    warn!(%fault, "the objects of the Kubernetes door cannot be followed; it is tried again");
+                    self.caches
+                        .progress
+                        .send_modify(|progress| progress.is_stuck = true);
+                    sleep(pause).await;
+                    pause = LAST_PAUSE.min(pause * 2);
+                    continue;
+                }
+            };
+            if trimmed.0.elapsed() >= TRIM_PAUSE {
+                trimmed = (Instant::now(), self.trim(trimmed.1).await);
+            }
+            if !brought {
+                // Other doors are at work: their commits are not each worth a look, unless somebody waits for it.
+                let _woken = timeout(QUIET_PAUSE, self.caches.demand.notified()).await;
+            }
+            if revisions.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Fills the caches; answers how far they are.
+    async fn load(&self) -> Result<Revision, StoreFault> {
+        let authority = &self.door.authority;
+        let floor = authority.states_horizon().await?;
+        let (requests_at, requests) = authority.live_requests(&DOOR).await?;
+        let (objects_at, objects) = authority.objects().await?;
+        let mut states = Vec::new();
+        let mut since = floor;
+        loop {
+            let page = authority.states(since, PAGE).await?;
+            let Some(last) = page.last() else {
+                break;
+            };
+            since = last.revision;
+            states.extend(page);
+            if since >= requests_at.max(objects_at) {
+                break;
+            }
+        }
+        let live: Vec<&RequestRecord> = requests.iter().collect();
+        let shown = self.show_all(&live).await?;
+        let mut past = Past::new(floor.0, shown.iter().flatten());
+        let known = states.iter().filter(|state| state.revision <= requests_at);
+        let (changes, records): (Vec<&StateChange>, Vec<&RequestRecord>) =
+            known.filter_map(of_a_request).unzip();
+        for (change, stored) in changes.into_iter().zip(self.show_all(&records).await?) {
+            past.push(change, stored);
+        }
+        let caches = &self.caches;
+        let (floor_of_requests, history) = past.into_history();
+        caches.requests.begin(
+            requests_at.0,
+            shown.into_iter().flatten(),
+            floor_of_requests,
+            history,
+        );
+        for shelf in caches.shelves() {
+            shelf.begin(objects_at.0, &objects, floor.0, &states);
+        }
+        let reached = requests_at.min(objects_at);
+        caches.progress.send_replace(Progress {
+            revision: reached.0,
+            is_stuck: false,
+        });
+        Ok(reached)
+    }
+
+    /// Takes in what came after `since`; answers how far that is, and whether there was anything.
+    async fn follow(
+        &self,
+        mut since: Revision,
+        target: Revision,
+    ) -> Result<(Revision, bool), StoreFault> {
+        let mut brought = false;
+        loop {
+            let page = self.door.authority.states(since, PAGE).await?;
+            let Some(last) = page.last() else {
+                break;
+            };
+            self.take_in(&page).await?;
+            (since, brought) = (last.revision, true);
+            if page.len() < PAGE {
+                break;
+            }
+        }
+        // What was committed before the last read was in it.
+        let reached = since.max(target);
+        self.caches.reach(reached.0);
+        Ok((reached, brought))
+    }
+
+    /// Applies states, commit by commit; all of them, or none.
+    async fn take_in(&self, page: &[StateChange]) -> Result<(), StoreFault> {
+        let (_, records): (Vec<&StateChange>, Vec<&RequestRecord>) =
+            page.iter().filter_map(of_a_request).unzip();
+        let mut shown = self.show_all(&records).await?.into_iter();
+        for commit in page.chunk_by(|one, other| one.revision == other.revision) {
+            let Some(revision) = commit.first().map(|change| change.revision.0) else {
+                continue;
+            };
+            let mut acts = Vec::new();
+            for (change, record) in commit.iter().filter_map(of_a_request) {
+                acts.extend(self.act(change, record, shown.next().flatten()));
+            }
+            self.caches.requests.apply(revision, acts);
+            for shelf in self.caches.shelves() {
+                shelf.apply(revision, commit);
+            }
+        }
+        Ok(())
+    }
+
+    /// What a state of a request does to the cache. One that cannot be read is not there.
+    fn act(
+        &self,
+        change: &StateChange,
+        record: &RequestRecord,
+        stored: Option<Arc<Stored<CertificateSigningRequest>>>,
+    ) -> Option<Act<CertificateSigningRequest>> {
+        let is_there = change.kind != StateChangeKind::Deleted && record.live;
+        match stored {
+            Some(stored) if is_there => Some(Act::Put(stored)),
+            Some(stored) => Some(Act::Remove(stored)),
+            None => {
+                let known = self
+                    .caches
+                    .requests
+                    .get(&(String::new(), record.key.clone()))?;
+                let mut last = known.object.clone();
+                last.metadata.resource_version = change.revision.to_string();
+                Stored::new(last)
+                    .ok()
+                    .map(|last| Act::Remove(Arc::new(last)))
+            }
+        }
+    }
+
+    /// Records as clients see them; `None`: one that cannot be read, which must not hide all others.
+    async fn show_all(
+        &self,
+        records: &[&RequestRecord],
+    ) -> Result<Vec<Option<Arc<Stored<CertificateSigningRequest>>>>, StoreFault> {
+        let mut shown = Vec::with_capacity(records.len());
+        for record in records {
+            shown.push(self.show(record).await?);
+        }
+        Ok(shown)
+    }
+
+    async fn show(
+        &self,
+        record: &RequestRecord,
+    ) -> Result<Option<Arc<Stored<CertificateSigningRequest>>>, StoreFault> {
+        let shown = match self.door.show(record).await {
+            Ok(object) => Stored::new(object).map_err(|fault| fault.to_string()),
+            Err(refusal) if refusal.code() == StatusCode::INTERNAL_SERVER_ERROR => {
+                Err(format!("{refusal:?}"))
+            }
+            Err(refusal) => return Err(unavailable(&refusal)),
+        };
+        match shown {
+            Ok(stored) => Ok(Some(Arc::new(stored))),
+            Err(fault) => {
+                error!(request = %record.id, fault, "a stored request cannot be shown; skipped");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Has the store forget what no ring holds any more; answers up to where.
+    async fn trim(&self, trimmed: u64) -> u64 {
+        let floor = self.caches.floor();
+        if floor <= trimmed {
+            return trimmed;
+        }
+        let before = Revision(floor.saturating_add(1));
+        match self.door.authority.trim_states(before).await {
+            Ok(()) => floor,
+            Err(fault) => {
+                warn!(%fault, "old states of objects are not forgotten yet");
+                trimmed
+            }
+        }
+    }
+}
+
+/// A cache of objects that are no requests, whatever their kind.
+trait Shelf: Send + Sync {
+    fn begin(&self, revision: u64, objects: &[ObjectRecord], floor: u64, states: &[StateChange]);
+    fn apply(&self, revision: u64, commit: &[StateChange]);
+    fn reach(&self, revision: u64);
+    fn floor(&self) -> u64;
+}
+
+impl<T: Kind> Shelf for Cache<T> {
+    fn begin(&self, revision: u64, objects: &[ObjectRecord], floor: u64, states: &[StateChange]) {
+        let own = objects.iter().filter(|record| is_of_kind::<T>(record));
+        let objects: Vec<Arc<Stored<T>>> = own.filter_map(show_object).collect();
+        let mut past = Past::new(floor, &objects);
+        let own = own_states::<T>(states).filter(|(state, _)| state.revision.0 <= revision);
+        for (state, record) in own {
+            past.push(state, show_object(record));
+        }
+        let (floor, history) = past.into_history();
+        self.begin(revision, objects, floor, history);
+    }
+
+    fn apply(&self, revision: u64, commit: &[StateChange]) {
+        let acts = own_states::<T>(commit).filter_map(|(change, record)| {
+            let stored = show_object(record)?;
+            Some(match change.kind {
+                StateChangeKind::Added | StateChangeKind::Modified => Act::Put(stored),
+                StateChangeKind::Deleted => Act::Remove(stored),
+            })
+        });
+        self.apply(revision, acts.collect());
+    }
+
+    fn reach(&self, revision: u64) {
+        self.reach(revision);
+    }
+
+    fn floor(&self) -> u64 {
+        self.floor()
+    }
+}
+
+/// The state of a request of this door.
+fn of_a_request(change: &StateChange) -> Option<(&StateChange, &RequestRecord)> {
+    match &change.state {
+        State::Request(record) if record.door == DOOR => Some((change, &**record)),
+        State::Request(_) | State::Object(_) => None,
+    }
+}
+
+fn own_states<T: Kind>(
+    states: &[StateChange],
+) -> impl Iterator<Item = (&StateChange, &ObjectRecord)> {
+    states.iter().filter_map(|change| match &change.state {
+        State::Object(record) if is_of_kind::<T>(record) => Some((change, &**record)),
+        State::Object(_) | State::Request(_) => None,
+    })
+}
+
+fn is_of_kind<T: Kind>(record: &ObjectRecord) -> bool {
+    let named = record.key.kind.split_once('.');
+    named == Some((T::RESOURCE.resource, T::RESOURCE.group))
+}
+
+/// An object as clients see it: what the door keeps of it, under the names and numbers of its record.
+pub(super) fn object_of<T: Kind>(record: &ObjectRecord) -> Result<T, serde_json::Error> {
+    let mut object: T = serde_json::from_slice(&record.body)?;
+    let meta = object.metadata_mut();
+    meta.name.clone_from(&record.key.name);
+    meta.namespace.clone_from(&record.key.namespace);
+    meta.uid = record.id.to_string();
+    meta.resource_version = record.version.to_string();
+    meta.creation_timestamp = Time::from_unix(record.created.0);
+    Ok(object)
+}
+
+fn show_object<T: Kind>(record: &ObjectRecord) -> Option<Arc<Stored<T>>> {
+    match object_of(record).and_then(Stored::new) {
+        Ok(stored) => Some(Arc::new(stored)),
+        Err(fault) => {
+            error!(object = %record.key, %fault, "a stored object cannot be shown; skipped");
+            None
+        }
+    }
+}
+
+/// A history being made of stored states. Which state was before which is known from the second one on.
+struct Past<T> {
+    floor: u64,
+    /// The states of today, which are the last ones of the history.
+    present: HashMap<(Key, String), Arc<Stored<T>>>,
+    last: HashMap<Key, Arc<Stored<T>>>,
+    events: Vec<Event<T>>,
+}
+
+impl<T: Kind> Past<T> {
+    fn new<'a>(floor: u64, present: impl IntoIterator<Item = &'a Arc<Stored<T>>>) -> Self {
+        let present = present.into_iter().map(|stored| {
+            let version = stored.object.metadata().resource_version.clone();
+            ((stored.key(), version), Arc::clone(stored))
+        });
+        Self {
+            floor,
+            present: present.collect(),
+            last: HashMap::new(),
+            events: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, state: &StateChange, stored: Option<Arc<Stored<T>>>) {
+        let revision = state.revision.0;
+        let Some(stored) = stored else {
+            // From here on nobody can be told everything.
+            self.floor = revision;
+            self.events.clear();
+            return;
+        };
+        let key = stored.key();
+        let version = (key.clone(), revision.to_string());
+        let now = self.present.get(&version).cloned().unwrap_or(stored);
+        let change = match state.kind {
+            StateChangeKind::Added => Change::Added,
+            StateChangeKind::Modified => Change::Modified(self.last.remove(&key)),
+            StateChangeKind::Deleted => Change::Deleted(self.last.remove(&key)),
+        };
+        if state.kind != StateChangeKind::Deleted {
+            self.last.insert(key, Arc::clone(&now));
+        }
+        self.events.push(Event {
+            revision,
+            change,
+            now,
+        });
+    }
+
+    fn into_history(self) -> (u64, Vec<Event<T>>) {
+        (self.floor, self.events)
+    }
+}
+
+fn unavailable(refusal: &Refusal) -> StoreFault {
+    StoreFault::Failed {
+        source: format!("{refusal:?}").into(),
+    }
+}
+
+/// How much is kept of the past: minutes of a busy cluster's work, and no more memory than a small server has.
+const BOUNDS: Bounds = Bounds {
+    events: 16 * 1024,
+    bytes: 64 * 1024 * 1024,
+};
+/// Watches at once: every node of a large cluster follows its own request.
+const MAX_WATCHES: usize = 8192;
+const MAX_OWN_WATCHES: usize = 2048;
+/// How long a read waits for the caches to catch up, as API servers do.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// States read at once.
+const PAGE: usize = 512;
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LAST_PAUSE: Duration = Duration::from_secs(5);
+const QUIET_PAUSE: Duration = Duration::from_millis(5);
+const TRIM_PAUSE: Duration = Duration::from_secs(60);
