@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::Step;
 use super::table;
@@ -81,6 +81,9 @@ impl Findings {
                     reference,
                     ours,
                 } = found;
+                let (reference, ours) = (reference.to_string(), ours.to_string());
+                let same = common(&reference, &ours);
+                let (reference, ours) = (excerpt(&reference, same), excerpt(&ours, same));
                 unexplained.push(format!(
                     "  {path}\n    reference: {reference}\n    ours:      {ours}"
                 ));
@@ -131,7 +134,8 @@ fn differing(path: String, reference: &Value, ours: &Value, found: &mut Vec<Foun
     };
     match (reference, ours) {
         (left, right) if left == right => {}
-        (Value::Object(left), Value::Object(right)) => {
+        // Of objects of two kinds every member differs.
+        (Value::Object(left), Value::Object(right)) if !are_of_two_kinds(left, right) => {
             let names: BTreeSet<&String> = left.keys().chain(right.keys()).collect();
             for name in names {
                 let (left, right) = (left.get(name), right.get(name));
@@ -156,6 +160,27 @@ fn differing(path: String, reference: &Value, ours: &Value, found: &mut Vec<Foun
     }
 }
 
+fn are_of_two_kinds(left: &Map<String, Value>, right: &Map<String, Value>) -> bool {
+    let kinds = left.get("kind").zip(right.get("kind"));
+    kinds.is_some_and(|(left, right)| left != right)
+}
+
+/// How many characters both begin with.
+fn common(left: &str, right: &str) -> usize {
+    let pairs = left.chars().zip(right.chars());
+    pairs.take_while(|(left, right)| left == right).count()
+}
+
+/// Enough to see what differs: requests in messages are long.
+fn excerpt(text: &str, same: usize) -> String {
+    let skipped = same.saturating_sub(CONTEXT);
+    let shown: String = text.chars().skip(skipped).take(EXCERPT).collect();
+    match skipped {
+        0 => shown,
+        _ => format!("…{shown}"),
+    }
+}
+
 /// `*` stands for one part.
 fn is_below(path: &str, place: &str) -> bool {
     let mut parts = path.split('.');
@@ -167,3 +192,6 @@ fn is_below(path: &str, place: &str) -> bool {
 
 /// A member that is not there; JSON's null would be one that is.
 static ABSENT: Value = Value::Bool(false);
+
+const CONTEXT: usize = 60;
+const EXCERPT: usize = 700;

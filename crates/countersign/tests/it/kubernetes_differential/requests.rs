@@ -73,6 +73,14 @@ pub(crate) fn all() -> BTreeMap<&'static str, String> {
     let leaf = ca.kubernetes_user("jane", &["developers"], key, 7, now).to_pem();
     all.insert("chain", format!("{leaf}{}", ca.certificate.to_pem()));
     all.insert("leaf with text", format!("Subject: jane\n{leaf}bye\n"));
+    let text = pem::encode("CERTIFICATE", b"no certificate");
+    all.insert("leaf and text", format!("{leaf}{text}"));
+    all.insert(
+        "certificate with headers",
+        leaf.replacen("-----\n", "-----\nProc-Type: 4,ENCRYPTED\n\n", 1),
+    );
+    all.insert("certificate of text", text);
+    all.insert("certificate of nothing", pem::encode("CERTIFICATE", b""));
     all.insert("leaf", leaf);
     all
 }

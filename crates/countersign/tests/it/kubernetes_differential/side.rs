@@ -126,9 +126,6 @@ impl<'a> Side<'a> {
             let pem = self.requests.get(name);
             return STANDARD.encode(pem.unwrap_or_else(|| panic!("no request {name}")));
         }
-        if let Some(text) = place.strip_prefix("base64:") {
-            return STANDARD.encode(text.replace("\\n", "\n"));
-        }
         let (name, path) = place.split_once('.').unwrap();
         // A call before has failed on this side: the comparison shows it.
         let found = self.kept.get(name).map(|kept| at(kept, path));
