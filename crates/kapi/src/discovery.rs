@@ -88,6 +88,14 @@ pub const AUTHORIZATION: ApiGroup = ApiGroup {
     name: "authorization.k8s.io",
     version: "v1",
     resources: &[
+        ApiResource {
+            namespaced: true,
+            ..review(
+                "localsubjectaccessreviews",
+                "localsubjectaccessreview",
+                "LocalSubjectAccessReview",
+            )
+        },
         review(
             "selfsubjectaccessreviews",
             "selfsubjectaccessreview",

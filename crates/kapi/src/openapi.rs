@@ -8,9 +8,10 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::discovery::{ApiGroup, ApiResource, CERTIFICATES};
+use crate::discovery::{ApiGroup, ApiResource, CERTIFICATES, RBAC};
 use crate::kind::Kind;
 use crate::model::CertificateSigningRequest;
+use crate::rbac::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use crate::schema::{DELETE_OPTIONS, Field, LIST_META, Merge, OBJECT_META, Schema, Shape};
 
 /// A kind of object in a document.
@@ -44,6 +45,18 @@ impl Documented {
 pub fn certificates() -> Value {
     let kinds = Documented::of::<CertificateSigningRequest>(&CERTIFICATES);
     document(&CERTIFICATES, kinds.as_slice())
+}
+
+/// The document about roles and bindings.
+#[must_use]
+pub fn rbac() -> Value {
+    let kinds = [
+        Documented::of::<ClusterRoleBinding>(&RBAC),
+        Documented::of::<ClusterRole>(&RBAC),
+        Documented::of::<RoleBinding>(&RBAC),
+        Documented::of::<Role>(&RBAC),
+    ];
+    document(&RBAC, &kinds.into_iter().flatten().collect::<Vec<_>>())
 }
 
 /// `/openapi/v3`: where the documents are, each a group with the hash of its document. The hash changes with the
@@ -109,7 +122,7 @@ impl Part<'_> {
         };
         let mut list = json!({
             "parameters": self.parameters(false),
-            "get": self.operation("list", "list", &LIST_QUERY, None, Answers::List),
+            "get": self.operation("list", "list", &WATCH_QUERY, None, Answers::List),
         });
         if *namespaced {
             list["parameters"] = json!([query("pretty", "string")]);
@@ -403,6 +416,19 @@ const DELETE_QUERY: [(&str, &str); 3] = [
     ("gracePeriodSeconds", "integer"),
     ("propagationPolicy", "string"),
 ];
+/// A list may be a watch.
+const WATCH_QUERY: [(&str, &str); 10] = [
+    ("allowWatchBookmarks", "boolean"),
+    ("continue", "string"),
+    ("fieldSelector", "string"),
+    ("labelSelector", "string"),
+    ("limit", "integer"),
+    ("resourceVersion", "string"),
+    ("resourceVersionMatch", "string"),
+    ("sendInitialEvents", "boolean"),
+    ("timeoutSeconds", "integer"),
+    ("watch", "boolean"),
+];
 const LIST_QUERY: [(&str, &str); 7] = [
     ("continue", "string"),
     ("fieldSelector", "string"),
@@ -458,8 +484,9 @@ mod tests {
                 _ => {}
             }
         }
-        let document = certificates();
-        visit(&document, &document["components"]["schemas"]);
+        for document in [certificates(), rbac()] {
+            visit(&document, &document["components"]["schemas"]);
+        }
     }
 
     #[test]

@@ -14,9 +14,12 @@ use serde_json::{Value, json};
 
 use crate::decode::{self, DecodeFault};
 use crate::field::FieldError;
+use crate::meta::ObjectMeta;
 use crate::model::UserInfo;
 use crate::negotiate::BodyFormat;
 use crate::protobuf::{self, Envelope, ProtobufFault};
+use crate::rbac::{PolicyRule, ResourceAction};
+use crate::status::Resource;
 use crate::wire::{Budget, Fields, WireFault};
 use crate::{MAX_BODY_BYTES, MAX_BODY_VALUES};
 
@@ -29,8 +32,19 @@ pub enum ReviewKind {
     SelfAccess,
     /// May somebody do this?
     Access,
+    /// May somebody do this in one namespace?
+    LocalAccess,
     /// What may I do?
     SelfRules,
+}
+
+/// A review as it was sent.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Review {
+    /// Empty, if the review is as it should be: nothing is stored.
+    pub metadata: ObjectMeta,
+    /// What it asks.
+    pub spec: ReviewSpec,
 }
 
 /// What a review asks.
@@ -100,18 +114,40 @@ pub struct NonResourceAttributes {
 }
 
 /// One rule in the answer to a rules review.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ResourceRule {
-    /// Verbs.
-    pub verbs: Vec<String>,
-    /// API groups.
-    pub api_groups: Vec<String>,
-    /// Resources.
-    pub resources: Vec<String>,
-    /// Names; none means all.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub resource_names: Vec<String>,
+struct ResourceRule<'a> {
+    verbs: &'a [String],
+    api_groups: &'a [String],
+    resources: &'a [String],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    resource_names: &'a [String],
+}
+
+impl ResourceAttributes {
+    /// The action that is asked for. kubectl does not know that `signers` is a resource, and writes its group into the
+    /// name.
+    #[must_use]
+    pub fn action(&self) -> ResourceAction<'_> {
+        let (group, resource) = match self.is_signer_in_one_word() {
+            true => (crate::GROUP, "signers"),
+            false => (self.group.as_str(), self.resource.as_str()),
+        };
+        ResourceAction {
+            verb: &self.verb,
+            group,
+            resource,
+            subresource: &self.subresource,
+            name: &self.name,
+            namespace: &self.namespace,
+        }
+    }
+
+    /// Whether kubectl asks about a signer (`kubectl auth can-i approve signers.certificates.k8s.io/example.com/a`).
+    #[must_use]
+    pub fn is_signer_in_one_word(&self) -> bool {
+        self.group.is_empty() && self.resource == "signers.certificates.k8s.io"
+    }
 }
 
 impl ReviewKind {
@@ -122,6 +158,7 @@ impl ReviewKind {
             Self::SelfSubject => "SelfSubjectReview",
             Self::SelfAccess => "SelfSubjectAccessReview",
             Self::Access => "SubjectAccessReview",
+            Self::LocalAccess => "LocalSubjectAccessReview",
             Self::SelfRules => "SelfSubjectRulesReview",
         }
     }
@@ -131,7 +168,26 @@ impl ReviewKind {
     pub fn api_version(self) -> &'static str {
         match self {
             Self::SelfSubject => "authentication.k8s.io/v1",
-            Self::SelfAccess | Self::Access | Self::SelfRules => "authorization.k8s.io/v1",
+            Self::SelfAccess | Self::Access | Self::LocalAccess | Self::SelfRules => {
+                "authorization.k8s.io/v1"
+            }
+        }
+    }
+
+    /// As errors and access rules name it.
+    #[must_use]
+    pub fn resource(self) -> Resource<'static> {
+        let (group, resource) = match self {
+            Self::SelfSubject => ("authentication.k8s.io", "selfsubjectreviews"),
+            Self::SelfAccess => ("authorization.k8s.io", "selfsubjectaccessreviews"),
+            Self::Access => ("authorization.k8s.io", "subjectaccessreviews"),
+            Self::LocalAccess => ("authorization.k8s.io", "localsubjectaccessreviews"),
+            Self::SelfRules => ("authorization.k8s.io", "selfsubjectrulesreviews"),
+        };
+        Resource {
+            group,
+            resource,
+            kind: self.kind(),
         }
     }
 
@@ -139,7 +195,7 @@ impl ReviewKind {
     ///
     /// # Errors
     /// Says why the body is no such review.
-    pub fn decode(self, body: &[u8], format: BodyFormat) -> Result<ReviewSpec, DecodeFault> {
+    pub fn decode(self, body: &[u8], format: BodyFormat) -> Result<Review, DecodeFault> {
         if body.len() > MAX_BODY_BYTES {
             return Err(DecodeFault::TooLarge);
         }
@@ -153,14 +209,19 @@ impl ReviewKind {
                         .to_owned()
                 };
                 self.expect(&text("kind"), &text("apiVersion"))?;
-                let mut spec = root
-                    .get_mut("spec")
-                    .map(Value::take)
-                    .unwrap_or_else(|| json!({}));
-                drop_nulls(&mut spec);
-                serde_json::from_value(spec).map_err(|cause| DecodeFault::Json {
+                let mut part = |name: &str| {
+                    let part = root.get_mut(name).map(Value::take);
+                    let mut part = part.filter(|part| !part.is_null()).unwrap_or(json!({}));
+                    drop_nulls(&mut part);
+                    part
+                };
+                let fault = |cause| DecodeFault::Json {
                     kind: self.kind(),
                     cause,
+                };
+                Ok(Review {
+                    metadata: serde_json::from_value(part("metadata")).map_err(fault)?,
+                    spec: serde_json::from_value(part("spec")).map_err(fault)?,
                 })
             }
             BodyFormat::Protobuf => {
@@ -178,9 +239,10 @@ impl ReviewKind {
 
     /// What is wrong with the question of an access review; a server answers 422.
     #[must_use]
-    pub fn validate(self, spec: &ReviewSpec) -> Vec<FieldError> {
+    pub fn validate(self, review: &Review) -> Vec<FieldError> {
+        let Review { metadata, spec } = review;
         let mut errors = Vec::new();
-        if matches!(self, Self::SelfAccess | Self::Access) {
+        if matches!(self, Self::SelfAccess | Self::Access | Self::LocalAccess) {
             match (&spec.resource_attributes, &spec.non_resource_attributes) {
                 (Some(_), Some(_)) => errors.push(FieldError::invalid(
                     "spec.nonResourceAttributes",
@@ -195,12 +257,31 @@ impl ReviewKind {
                 _ => {}
             }
         }
-        if self == Self::Access && spec.user.is_empty() && spec.groups.is_empty() {
+        if matches!(self, Self::Access | Self::LocalAccess)
+            && spec.user.is_empty()
+            && spec.groups.is_empty()
+        {
             errors.push(FieldError::invalid(
                 "spec.user",
                 "",
                 "at least one of user or group must be specified",
             ));
+        }
+        let detail = match self {
+            Self::SelfAccess | Self::Access => "must be empty",
+            Self::LocalAccess => "must be empty except for namespace",
+            Self::SelfSubject | Self::SelfRules => return errors,
+        };
+        let mut rest = metadata.clone();
+        rest.managed_fields.clear();
+        if self == Self::LocalAccess {
+            rest.namespace.clear();
+        }
+        if rest != ObjectMeta::default() {
+            errors.push(FieldError::invalid("metadata", json!(metadata), detail));
+        }
+        if self == Self::LocalAccess {
+            errors.extend(local_faults(metadata, spec));
         }
         errors
     }
@@ -218,12 +299,13 @@ impl ReviewKind {
         }
     }
 
-    fn read(self, raw: &[u8]) -> Result<ReviewSpec, WireFault> {
-        let mut spec = ReviewSpec::default();
+    fn read(self, raw: &[u8]) -> Result<Review, WireFault> {
+        let (mut metadata, mut spec) = (ObjectMeta::default(), ReviewSpec::default());
         let mut budget = Budget::new(MAX_BODY_VALUES);
         let mut fields = Fields::of(raw);
         while let Some(field) = fields.next()? {
             match (self, field.number) {
+                (_, 1) => protobuf::meta(field.bytes()?, &mut metadata, &mut budget)?,
                 (Self::SelfRules, 2) => {
                     let mut inner = Fields::of(field.bytes()?);
                     while let Some(part) = inner.next()? {
@@ -232,13 +314,13 @@ impl ReviewKind {
                         }
                     }
                 }
-                (Self::SelfAccess | Self::Access, 2) => {
+                (Self::SelfAccess | Self::Access | Self::LocalAccess, 2) => {
                     access_spec(field.bytes()?, &mut spec, &mut budget)?
                 }
                 _ => {}
             }
         }
-        Ok(spec)
+        Ok(Review { metadata, spec })
     }
 
     fn answer(self, spec: Option<&ReviewSpec>, status: Value) -> Value {
@@ -268,13 +350,53 @@ pub fn access(kind: ReviewKind, spec: &ReviewSpec, allowed: bool, reason: &str) 
     kind.answer(Some(spec), status)
 }
 
-/// Answers a rules review; `paths` are the non-resource paths that may be read.
+/// Answers a rules review: the rules that apply, and what kept others from being found.
 #[must_use]
-pub fn rules(resources: &[ResourceRule], paths: &[&str]) -> Value {
-    let paths = json!([{"verbs": ["get"], "nonResourceURLs": paths}]);
-    let status =
+pub fn rules<'a>(rules: impl IntoIterator<Item = &'a PolicyRule>, faults: &[String]) -> Value {
+    let (mut resources, mut paths) = (Vec::new(), Vec::new());
+    for rule in rules {
+        if !rule.resources.is_empty() {
+            resources.push(ResourceRule {
+                verbs: &rule.verbs,
+                api_groups: &rule.api_groups,
+                resources: &rule.resources,
+                resource_names: &rule.resource_names,
+            });
+        }
+        if !rule.non_resource_urls.is_empty() {
+            let urls = &rule.non_resource_urls;
+            paths.push(json!({"verbs": rule.verbs, "nonResourceURLs": urls}));
+        }
+    }
+    let mut status =
         json!({"resourceRules": resources, "nonResourceRules": paths, "incomplete": false});
+    match faults {
+        [] => {}
+        [one] => status["evaluationError"] = json!(one),
+        several => status["evaluationError"] = json!(format!("[{}]", several.join(", "))),
+    }
     ReviewKind::SelfRules.answer(Some(&ReviewSpec::default()), status)
+}
+
+/// A local review is about its own namespace and nothing else.
+fn local_faults(metadata: &ObjectMeta, spec: &ReviewSpec) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let asked = spec.resource_attributes.as_ref();
+    if let Some(asked) = asked.filter(|asked| asked.namespace != metadata.namespace) {
+        errors.push(FieldError::invalid(
+            "spec.resourceAttributes.namespace",
+            asked.namespace.as_str(),
+            "must match metadata.namespace",
+        ));
+    }
+    if spec.non_resource_attributes.is_some() {
+        errors.push(FieldError::invalid(
+            "spec.nonResourceAttributes",
+            json!(spec.non_resource_attributes),
+            "disallowed on this kind of request",
+        ));
+    }
+    errors
 }
 
 fn access_spec(raw: &[u8], spec: &mut ReviewSpec, budget: &mut Budget) -> Result<(), WireFault> {
@@ -368,7 +490,7 @@ mod tests {
             from_json
         );
         assert_eq!(
-            from_json.resource_attributes.as_ref().unwrap().verb,
+            from_json.spec.resource_attributes.as_ref().unwrap().verb,
             "create"
         );
         assert_eq!(ReviewKind::SelfAccess.validate(&from_json), vec![]);
@@ -382,7 +504,11 @@ mod tests {
     #[test]
     fn incomplete_questions_are_refused() {
         let fields = |kind: ReviewKind, spec: &ReviewSpec| -> Vec<String> {
-            kind.validate(spec)
+            let review = Review {
+                spec: spec.clone(),
+                ..Review::default()
+            };
+            kind.validate(&review)
                 .into_iter()
                 .map(|error| error.field)
                 .collect()
@@ -403,6 +529,70 @@ mod tests {
         assert_eq!(
             fields(ReviewKind::SelfRules, &ReviewSpec::default()),
             Vec::<String>::new()
+        );
+    }
+
+    #[test]
+    fn nothing_is_stored_so_nothing_is_named() {
+        let rows: &[(ReviewKind, Value, &str, &[&str])] = &[
+            (ReviewKind::SelfAccess, json!({}), "", &[]),
+            (
+                ReviewKind::SelfAccess,
+                json!({"creationTimestamp": null}),
+                "",
+                &[],
+            ),
+            (
+                ReviewKind::SelfAccess,
+                json!({"name": "a"}),
+                "",
+                &["metadata"],
+            ),
+            (
+                ReviewKind::Access,
+                json!({"labels": {"a": "b"}}),
+                "",
+                &["metadata"],
+            ),
+            (ReviewKind::LocalAccess, json!({"namespace": "a"}), "a", &[]),
+            (
+                ReviewKind::LocalAccess,
+                json!({"namespace": "a", "name": "b"}),
+                "a",
+                &["metadata"],
+            ),
+            (
+                ReviewKind::LocalAccess,
+                json!({"namespace": "a"}),
+                "b",
+                &["spec.resourceAttributes.namespace"],
+            ),
+        ];
+        for (kind, metadata, namespace, expected) in rows {
+            let body = json!({"metadata": metadata, "spec": {"user": "jane",
+                "resourceAttributes": {"verb": "get", "namespace": namespace}}});
+            let review = kind
+                .decode(body.to_string().as_bytes(), BodyFormat::Json)
+                .unwrap();
+            let fields: Vec<String> = kind
+                .validate(&review)
+                .into_iter()
+                .map(|error| error.field)
+                .collect();
+            assert_eq!(fields, *expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn signers_are_understood_as_kubectl_asks_for_them() {
+        let asked: ResourceAttributes =
+            serde_json::from_value(json!({"verb": "approve", "namespace": "default",
+            "resource": "signers.certificates.k8s.io", "name": "example.com/a"}))
+            .unwrap();
+        let action = asked.action();
+        assert_eq!(
+            (action.group, action.resource, action.name),
+            ("certificates.k8s.io", "signers", "example.com/a")
         );
     }
 
@@ -429,9 +619,16 @@ mod tests {
         );
         assert_eq!(answer["status"], json!({"allowed": true, "reason": "rule"}));
         assert_eq!(answer["spec"], json!({"user": "jane"}));
+        let given: Vec<PolicyRule> = serde_json::from_value(json!([
+            {"verbs": ["get"], "nonResourceURLs": ["/version"]},
+            {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["a"]}]))
+        .unwrap();
         assert_eq!(
-            rules(&[], &["/version"])["status"]["nonResourceRules"][0]["nonResourceURLs"],
-            json!(["/version"])
+            rules(&given, &["a".to_owned(), "b".to_owned()]),
+            json!({"kind": "SelfSubjectRulesReview", "apiVersion": "authorization.k8s.io/v1", "metadata": {}, "spec": {},
+                "status": {"incomplete": false, "evaluationError": "[a, b]",
+                    "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": ["/version"]}],
+                    "resourceRules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["a"]}]}})
         );
     }
 }

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::field::{FieldError, go_quote};
+use crate::rbac::Attributes;
 use crate::{GROUP, KIND, RESOURCE};
 
 /// Outcome of a request that does not answer with an object.
@@ -88,6 +89,8 @@ pub struct Refused<'a> {
     pub name: &'a str,
     /// Subresource; empty for the object itself.
     pub subresource: &'a str,
+    /// Namespace; empty for the cluster.
+    pub namespace: &'a str,
     /// What the authorizer said; may be empty.
     pub reason: &'a str,
 }
@@ -238,17 +241,22 @@ impl Resource<'_> {
             verb,
             name,
             subresource,
+            namespace,
             reason,
         } = *refused;
         let slash = if subresource.is_empty() { "" } else { "/" };
         let colon = if reason.is_empty() { "" } else { ": " };
+        let place = match namespace {
+            "" => "at the cluster scope".to_owned(),
+            namespace => format!("in the namespace {}", go_quote(namespace)),
+        };
         let text = format!(
-            "User {} cannot {verb} resource {} in API group {} at the cluster scope{colon}{reason}",
+            "User {} cannot {verb} resource {} in API group {} {place}",
             go_quote(user),
             go_quote(&format!("{}{slash}{subresource}", self.resource)),
             go_quote(self.group),
         );
-        self.not_admitted(name, &text)
+        self.not_admitted(name, &format!("{}{colon}{reason}", without_markup(&text)))
     }
 
     /// 403: admission refuses this object or this change.
@@ -314,7 +322,31 @@ impl Status {
             go_quote(user),
             go_quote(path)
         );
-        Self::failure(403, "Forbidden", text, Some(Details::default()))
+        let details = Some(Details::default());
+        Self::failure(403, "Forbidden", without_markup(&text), details)
+    }
+
+    /// 403: access rules do not permit this action.
+    #[must_use]
+    pub fn forbidden(user: &str, attributes: &Attributes<'_>, reason: &str) -> Self {
+        match attributes {
+            Attributes::Resource(action) => {
+                let resource = Resource {
+                    group: action.group,
+                    resource: action.resource,
+                    kind: "",
+                };
+                resource.forbidden(&Refused {
+                    user,
+                    verb: action.verb,
+                    name: action.name,
+                    subresource: action.subresource,
+                    namespace: action.namespace,
+                    reason,
+                })
+            }
+            Attributes::Path(action) => Self::forbidden_path(user, action.verb, action.path),
+        }
     }
 
     /// 400: bad query, body or selector.
@@ -501,6 +533,13 @@ fn qualify(name: &str, group: &str) -> String {
     } else {
         format!("{name}.{group}")
     }
+}
+
+/// Names in refusals must not read as HTML.
+fn without_markup(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
 }
 
 fn is_zero(code: &u16) -> bool {

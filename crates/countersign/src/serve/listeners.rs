@@ -100,7 +100,7 @@ pub(super) async fn bind_kubernetes(
 ) -> Result<Listener> {
     let authority = place.authority;
     let issuer = IssuerId::parse(signers::KUBERNETES_ISSUER)?;
-    let door = kubernetes::KubernetesDoor::new(authority.clone(), issuer.clone());
+    let door = kubernetes::KubernetesDoor::open(authority.clone(), issuer.clone()).await?;
     let native = enrol::EnrolDoor::for_users(authority.clone(), issuer.clone())
         .with_access(place.access.clone())
         .with_limits(place.limits.clone())

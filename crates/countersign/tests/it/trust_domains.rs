@@ -37,25 +37,39 @@ fn trust_domains_do_not_mix() {
     let agent_key = keys::p256_a().pkcs8_pem().as_bytes().to_vec();
     let user_key = keys::p256_b().pkcs8_pem().as_bytes().to_vec();
 
-    // At the Kubernetes door they are nobody, as is who shows nothing.
-    for (who, pair) in [
-        ("nobody", None),
+    // At the Kubernetes door they are nobody. Who shows nothing is nobody in particular, who has no right.
+    for (who, pair, code, reason) in [
+        ("nobody", None, 403, "Forbidden"),
         (
             "the Puppet administrator",
             Some((&*puppet_admin, &*puppet_admin_key)),
+            401,
+            "Unauthorized",
         ),
-        ("a Puppet agent", Some((&*agent, &*agent_key))),
+        (
+            "a Puppet agent",
+            Some((&*agent, &*agent_key)),
+            401,
+            "Unauthorized",
+        ),
         (
             "who reads at the Puppet door",
             Some((&*reader, &*agent_key)),
+            401,
+            "Unauthorized",
         ),
-        ("a client of a third signer", Some((&*vpn, &*user_key))),
+        (
+            "a client of a third signer",
+            Some((&*vpn, &*user_key)),
+            401,
+            "Unauthorized",
+        ),
     ] {
         let client = HttpsClient::new(site.kubernetes(), &site.kubernetes_ca(), pair).unwrap();
         let answer = client.call("GET", REQUESTS, &[], b"").unwrap();
-        assert_eq!(answer.status, 401, "{who}: {}", answer.text());
+        assert_eq!(answer.status, code, "{who}: {}", answer.text());
         let status: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
-        assert_eq!(status["reason"], "Unauthorized", "{who}");
+        assert_eq!(status["reason"], reason, "{who}");
         let health = client.call("GET", "/readyz", &[], b"").unwrap();
         assert_eq!(health.status, 200, "{who}: {}", health.text());
         let native = client.call("GET", "/enrol/v1/requests", &[], b"").unwrap();

@@ -6,12 +6,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::GROUP;
 use super::aggregation::aggregated;
 use super::model::{
     ClusterRole, ClusterRoleBinding, GROUP_KIND, PolicyRule, Role, RoleBinding, RoleRef,
     SERVICE_ACCOUNT, Subject, USER,
 };
 use crate::field::go_quote;
+use crate::meta::ObjectMeta;
 use crate::model::UserInfo;
 
 /// An object of one of the four kinds.
@@ -101,6 +103,14 @@ impl RbacKind {
         }
     }
 
+    /// The kind of a resource of the group, as stores name it: `roles.rbac.authorization.k8s.io`.
+    #[must_use]
+    pub fn stored_as(text: &str) -> Option<Self> {
+        let (resource, group) = text.split_once('.')?;
+        let is_it = |kind: &Self| kind.resource() == resource && group == GROUP;
+        Self::ALL.into_iter().find(is_it)
+    }
+
     /// Whether objects live in namespaces.
     #[must_use]
     pub fn is_namespaced(self) -> bool {
@@ -123,6 +133,18 @@ impl RbacKind {
                 RbacObject::ClusterRoleBinding(serde_json::from_slice(body)?)
             }
         })
+    }
+}
+
+impl RbacObject {
+    /// Name, namespace, labels.
+    pub fn metadata_mut(&mut self) -> &mut ObjectMeta {
+        match self {
+            Self::Role(object) => &mut object.metadata,
+            Self::ClusterRole(object) => &mut object.metadata,
+            Self::RoleBinding(object) => &mut object.metadata,
+            Self::ClusterRoleBinding(object) => &mut object.metadata,
+        }
     }
 }
 

@@ -13,6 +13,7 @@ pub mod evaluate;
 mod kinds;
 pub mod model;
 mod protobuf;
+mod request;
 pub(crate) mod schema;
 pub mod validate;
 

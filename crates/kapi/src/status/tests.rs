@@ -1,4 +1,5 @@
 use super::*;
+use crate::rbac::{PathAction, ResourceAction};
 use serde_json::{Value, json};
 
 fn wire(status: &Status) -> Value {
@@ -15,6 +16,7 @@ fn bodies_match_the_reference() {
         verb: "update",
         name: "n",
         subresource: "approval",
+        namespace: "",
         reason: "",
     };
     let rows = [
@@ -65,6 +67,7 @@ fn bodies_match_the_reference() {
     let unnamed = csr.forbidden(&Refused {
         name: "",
         subresource: "",
+        namespace: "",
         reason: "because",
         ..denied
     });
@@ -72,6 +75,26 @@ fn bodies_match_the_reference() {
         unnamed.message,
         "certificatesigningrequests.certificates.k8s.io is forbidden: User \"u\" cannot update resource \
          \"certificatesigningrequests\" in API group \"certificates.k8s.io\" at the cluster scope: because"
+    );
+    let role = Attributes::Resource(ResourceAction {
+        verb: "get",
+        group: "rbac.authorization.k8s.io",
+        resource: "roles",
+        name: "<b>",
+        namespace: "ns",
+        subresource: "",
+    });
+    let namespaced = Status::forbidden("<u>", &role, "");
+    assert_eq!(
+        namespaced.message,
+        "roles.rbac.authorization.k8s.io \"<b>\" is forbidden: User \"&lt;u&gt;\" cannot get resource \"roles\" in API \
+         group \"rbac.authorization.k8s.io\" in the namespace \"ns\""
+    );
+    let (verb, path) = ("get", "/a&b");
+    let path = Attributes::Path(PathAction { verb, path });
+    assert_eq!(
+        Status::forbidden("u", &path, "").message,
+        "forbidden: User \"u\" cannot get path \"/a&amp;b\""
     );
 }
 

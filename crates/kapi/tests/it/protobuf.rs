@@ -3,7 +3,7 @@ use countersign_kapi::meta::{ManagedFieldsEntry, OwnerReference};
 use countersign_kapi::negotiate::BodyFormat;
 use countersign_kapi::options::FieldValidation;
 use countersign_kapi::protobuf::{Envelope, ProtobufFault, WireFault, read_request, write};
-use countersign_kapi::review::{ReviewKind, ReviewSpec};
+use countersign_kapi::review::{Review, ReviewKind};
 use countersign_kapi::{CertificateSigningRequest, Time};
 use serde_json::json;
 
@@ -76,7 +76,7 @@ fn opens_the_envelope_kubectl_sends() {
         ReviewKind::SelfSubject
             .decode(&body, BodyFormat::Protobuf)
             .unwrap(),
-        ReviewSpec::default()
+        Review::default()
     );
 }
 

@@ -18,7 +18,7 @@ use super::requests::unreadable;
 use super::{Callers, EnrolDoor};
 use crate::access::{Grant, Names, Needed, Needs, Role};
 use crate::body;
-use crate::kubernetes::{KubernetesDoor, User, impersonating};
+use crate::kubernetes::{User, impersonating};
 use crate::peer::Peer;
 use crate::puppet::{Caller, PuppetDoor};
 
@@ -142,8 +142,7 @@ impl EnrolDoor {
                 caller => Some((caller.requester(peer), caller.grant(access))),
             },
             Callers::Users => {
-                let door = KubernetesDoor::new(authority.clone(), issuer.clone());
-                let user = User::behind(peer, &door)?;
+                let user = User::behind(peer, authority, issuer)?;
                 Some((user.requester(), access.of_groups(&user.groups())))
             }
         }

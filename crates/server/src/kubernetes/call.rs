@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::{Body, Bytes};
-use axum::extract::{FromRequest, FromRequestParts, Query, RawPathParams, Request};
+use axum::extract::{FromRequest, FromRequestParts, Query, RawPathParams, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use countersign_kapi::negotiate::{self, AnswerForm, BodyFormat, Offer};
 use countersign_kapi::options::WriteOptions;
 use countersign_kapi::patch::PatchKind;
+use countersign_kapi::rbac::{Attributes, ResourceAction};
 use countersign_kapi::table::IncludeObject;
-use countersign_kapi::{Resource, Status};
+use countersign_kapi::{Kind, Resource, Status};
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use tokio::time::Instant;
@@ -17,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::KubernetesDoor;
 use super::answer::{Refusal, Shape};
 use super::bearer::Bearer;
-use super::identity::{Access, Reach, User};
+use super::identity::{Reach, User};
 use crate::activity::Closing;
 use crate::body::{self, BodyFault};
 use crate::peer::Peer;
@@ -28,6 +32,8 @@ pub(super) struct Call {
     pub(super) user: User,
     /// The object's name in the path; empty for collections.
     pub(super) name: String,
+    /// The namespace in the path; empty where there is none.
+    pub(super) namespace: String,
     query: Vec<(String, String)>,
     headers: HeaderMap,
     body: Body,
@@ -35,8 +41,51 @@ pub(super) struct Call {
     peer: Peer,
     bearer: Option<Bearer>,
     closing: CancellationToken,
-    /// What the sender was found to be allowed: verb and subresource.
-    allowed: Option<(&'static str, &'static str)>,
+    /// What the sender was found to be allowed.
+    allowed: Option<Action>,
+}
+
+/// Lets requests through whose sender may read what the server says about itself.
+pub(super) async fn admit_path(
+    State(door): State<KubernetesDoor>,
+    Extension(user): Extension<User>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let path = request.uri().path();
+    let asked = Attributes::of_request(request.method().as_str(), path, false);
+    match door.authorize(&user, &asked) {
+        Ok(_) => next.run(request).await,
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+/// What a call wants to do with a resource.
+#[derive(Clone, Debug)]
+pub(super) struct Action {
+    /// The verb, as access rules spell it.
+    pub(super) verb: &'static str,
+    /// The resource.
+    pub(super) resource: Resource<'static>,
+    /// The subresource; empty for the object itself.
+    pub(super) subresource: &'static str,
+    /// The object's name; empty for collections.
+    pub(super) name: String,
+    /// The namespace; empty for the cluster.
+    pub(super) namespace: String,
+}
+
+impl Action {
+    pub(super) fn attributes(&self) -> Attributes<'_> {
+        Attributes::Resource(ResourceAction {
+            verb: self.verb,
+            group: self.resource.group,
+            resource: self.resource.resource,
+            subresource: self.subresource,
+            name: &self.name,
+            namespace: &self.namespace,
+        })
+    }
 }
 
 impl FromRequest<KubernetesDoor> for Call {
@@ -51,17 +100,25 @@ impl FromRequest<KubernetesDoor> for Call {
         let bearer = parts.extensions.get().cloned();
         let closing = parts.extensions.get().cloned();
         let closing = closing.map(|Closing(token)| token).unwrap_or_default();
-        let name = match RawPathParams::from_request_parts(&mut parts, door).await {
-            Ok(parameters) => parameters.iter().map(|(_, value)| value.to_owned()).next(),
+        let (mut name, mut namespace) = (String::new(), String::new());
+        match RawPathParams::from_request_parts(&mut parts, door).await {
             Err(_) => return Err(Status::bad_request("the path is not valid UTF-8").into()),
-        };
+            Ok(parameters) => {
+                for (parameter, value) in &parameters {
+                    match parameter {
+                        "namespace" => value.clone_into(&mut namespace),
+                        _ => value.clone_into(&mut name),
+                    }
+                }
+            }
+        }
         let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
             .map_err(|_| Status::bad_request("the query cannot be read"))?;
-        let (name, query) = (name.unwrap_or_default(), query.0);
         Ok(Self {
             user,
             name,
-            query,
+            namespace,
+            query: query.0,
             headers: parts.headers,
             body,
             door: door.clone(),
@@ -74,18 +131,36 @@ impl FromRequest<KubernetesDoor> for Call {
 }
 
 impl Call {
-    /// Refuses what the sender may not do with the object or collection of the path.
+    /// Refuses what the sender may not do with the request, or all requests, of the path.
     pub(super) fn authorize(
         &mut self,
         verb: &'static str,
         subresource: &'static str,
     ) -> Result<Reach, Refusal> {
-        let reach = self.user.authorize(Access {
+        self.authorize_action(Action {
             verb,
-            name: &self.name,
+            resource: Resource::CSR,
             subresource,
-        })?;
-        self.allowed = Some((verb, subresource));
+            name: self.name.clone(),
+            namespace: String::new(),
+        })
+    }
+
+    /// Refuses what the sender may not do with objects of a kind that the path names.
+    pub(super) fn authorize_on<T: Kind>(&mut self, verb: &'static str) -> Result<Reach, Refusal> {
+        self.authorize_action(Action {
+            verb,
+            resource: T::RESOURCE,
+            subresource: "",
+            name: self.name.clone(),
+            namespace: self.namespace.clone(),
+        })
+    }
+
+    /// Refuses what the sender may not do.
+    pub(super) fn authorize_action(&mut self, action: Action) -> Result<Reach, Refusal> {
+        let reach = self.door.authorize(&self.user, &action.attributes())?;
+        self.allowed = Some(action);
         Ok(reach)
     }
 
@@ -150,22 +225,21 @@ impl Call {
         let body = body::read(std::mem::take(&mut self.body), limit).await?;
         let known = User::known(&self.peer, self.bearer.as_ref(), &self.door, None).await?;
         self.user = known.ok_or_else(Status::unauthorized)?;
-        if let Some((verb, subresource)) = self.allowed {
-            self.authorize(verb, subresource)?;
+        if let Some(action) = self.allowed.clone() {
+            self.authorize_action(action)?;
         }
         Ok(body)
     }
 
     /// The sender, to be judged again while the answer goes on.
-    pub(super) fn standing(&self, verb: &'static str, name: &str) -> Standing {
+    pub(super) fn standing(&self, action: Action) -> Standing {
         Standing {
             door: self.door.clone(),
             peer: self.peer.clone(),
             bearer: self.bearer.clone(),
             username: self.user.info().username.clone(),
-            is_token: User::behind(&self.peer, &self.door).is_none(),
-            verb,
-            name: name.to_owned(),
+            is_token: User::behind(&self.peer, &self.door.authority, &self.door.issuer).is_none(),
+            action,
             checked: Instant::now(),
         }
     }
@@ -189,8 +263,7 @@ pub(super) struct Standing {
     username: String,
     /// Whether it is known by its token alone.
     is_token: bool,
-    verb: &'static str,
-    name: String,
+    action: Action,
     /// When the token was last looked up.
     checked: Instant,
 }
@@ -199,7 +272,10 @@ impl Standing {
     /// Whether the sender is still somebody, and still allowed this. Certificates are judged at every call; a token, which
     /// has to be looked up, once in a while.
     pub(super) async fn holds(&mut self) -> bool {
-        let user = match (User::behind(&self.peer, &self.door), &self.bearer) {
+        let user = match (
+            User::behind(&self.peer, &self.door.authority, &self.door.issuer),
+            &self.bearer,
+        ) {
             (Some(user), _) => user,
             (None, None) => return false,
             (None, Some(_)) if self.is_token && self.checked.elapsed() < TOKEN_PAUSE => {
@@ -217,12 +293,25 @@ impl Standing {
         if user.info().username != self.username {
             return false;
         }
-        let access = Access {
-            verb: self.verb,
-            name: &self.name,
-            subresource: "",
-        };
-        user.authorize(access).is_ok()
+        let asked = self.action.attributes();
+        self.door.authorize(&user, &asked).is_ok()
+    }
+}
+
+impl KubernetesDoor {
+    /// What somebody may do something with; a refusal if that is nothing.
+    pub(super) fn authorize(
+        &self,
+        user: &User,
+        attributes: &Attributes<'_>,
+    ) -> Result<Reach, Refusal> {
+        match self.authorizer.reach(user, attributes) {
+            (Reach::Nothing, reason) => {
+                let name = &user.info().username;
+                Err(Status::forbidden(name, attributes, &reason).into())
+            }
+            (reach, _) => Ok(reach),
+        }
     }
 }
 

@@ -13,10 +13,10 @@ use countersign_pki::{CheckedCsr, CsrLimits, pem};
 use countersign_policy::{SignerName, Wishes};
 use http::StatusCode;
 
+use super::admission::{restrict_node, restrict_subject};
 use super::answer::{Answer, Refusal, warn};
 use super::call::Call;
-use super::faults::CLIENT_SIGNER;
-use super::identity::{MASTERS, User};
+use super::identity::User;
 use super::object::Attachment;
 use super::secrets::token_faults;
 use super::{DOOR, KubernetesDoor};
@@ -50,6 +50,7 @@ pub(super) async fn create(
     if generated {
         object.metadata.name = door.generated_name(&base)?;
     }
+    restrict_node(call.user.info(), &object)?;
     let new = NewRequest::examine(&object)?;
     let mut tries = if generated { MAX_NAMES } else { 1 };
     loop {
@@ -110,7 +111,8 @@ impl NewRequest {
             }
         };
         refuse_secrets(object, Some(&csr))?;
-        admit(&csr, &signer).map_err(|text| Resource::CSR.not_admitted(&metadata.name, &text))?;
+        restrict_subject(&csr, &signer)
+            .map_err(|text| Resource::CSR.not_admitted(&metadata.name, &text))?;
         let attachment = Attachment::of_new(object, &csr).to_bytes()?;
         let wishes = Wishes {
             usages: spec.usages.clone(),
@@ -203,7 +205,7 @@ impl KubernetesDoor {
         Ok(Some(shown))
     }
 
-    fn generated_name(&self, base: &str) -> Result<String, Refusal> {
+    pub(super) fn generated_name(&self, base: &str) -> Result<String, Refusal> {
         let mut random = [0; 5];
         self.authority.random(&mut random)?;
         Ok(name::generated(base, random))
@@ -268,30 +270,8 @@ pub(super) fn refuse_secrets(
     Err(Resource::CSR.invalid(&object.metadata.name, &errors).into())
 }
 
-/// The rules of admission: nobody becomes an administrator by a request, and the authority's own
-/// signers, whose profiles trust their caller, serve no requests.
-fn admit(csr: &CheckedCsr, signer: &SignerName) -> Result<(), String> {
-    if signer.as_str().starts_with(OWN_SIGNERS) {
-        return Err(format!(
-            "signer {signer} does not serve requests of this API"
-        ));
-    }
-    let masters = csr
-        .subject()
-        .organizations()
-        .any(|organization| organization == MASTERS);
-    if signer.as_str() == CLIENT_SIGNER && masters {
-        return Err(format!(
-            "use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed"
-        ));
-    }
-    Ok(())
-}
-
 /// Somebody may have decided some of them by then.
 const WAITING_SECONDS: u32 = 120;
 const REQUEST_LABEL: &str = "CERTIFICATE REQUEST";
-/// The domain of the authority's own signers.
-const OWN_SIGNERS: &str = "countersign.dev/";
 /// How many names are tried for one `generateName`.
 const MAX_NAMES: usize = 8;

@@ -37,7 +37,7 @@ pub(super) async fn collection(State(door): State<KubernetesDoor>, mut call: Cal
     let selection = Selection::of::<CertificateSigningRequest>(&call)?;
     let options = read_options(&mut call).await?;
     let mut deleted = Vec::new();
-    for object in door.select(&selection).await? {
+    for object in door.select::<CertificateSigningRequest>(&selection).await? {
         let name = &object.metadata.name;
         match door.delete(name, &call.user, &options).await {
             Ok(Deleted::Gone(object) | Deleted::HeldBack(object)) => deleted.push(object),
@@ -115,7 +115,7 @@ impl KubernetesDoor {
 }
 
 /// Options from the body, else from the query.
-async fn read_options(call: &mut Call) -> Result<DeleteOptions, Refusal> {
+pub(super) async fn read_options(call: &mut Call) -> Result<DeleteOptions, Refusal> {
     let invalid = |errors: &[_]| Refusal::from(Resource::DELETE_OPTIONS.invalid("", errors));
     let format = call.body_format()?;
     let body = call.read_body(MAX_BODY_BYTES).await?;

@@ -2,21 +2,24 @@
 
 use std::sync::LazyLock;
 
-use axum::extract::State;
+use axum::Extension;
+use axum::extract::{Path, State};
 use axum::response::Response;
 use countersign_kapi::discovery::{
-    self, AGGREGATED_CONTENT_TYPE, AUTHENTICATION, AUTHORIZATION, ApiGroup, CERTIFICATES,
+    self, AGGREGATED_CONTENT_TYPE, AUTHENTICATION, AUTHORIZATION, ApiGroup, CERTIFICATES, RBAC,
 };
 use countersign_kapi::negotiate::{self, DiscoveryForm};
+use countersign_kapi::rbac::Attributes;
 use countersign_kapi::{Status, openapi};
 use http::header::ETAG;
-use http::{HeaderValue, StatusCode, Uri};
+use http::{HeaderValue, Method, StatusCode, Uri};
 use serde_json::{Value, json};
 use tracing::warn;
 
 use super::KubernetesDoor;
 use super::answer::{Answer, json as json_answer, response, text, typed_json};
 use super::call::Call;
+use super::identity::User;
 use crate::readiness::{self, CANNOT_STORE};
 
 /// `GET /healthz`, `/livez`: the process answers.
@@ -102,6 +105,16 @@ pub(super) async fn authorization_resources() -> Answer {
     json_answer(StatusCode::OK, &AUTHORIZATION.resource_list())
 }
 
+/// `GET /apis/rbac.authorization.k8s.io`.
+pub(super) async fn rbac_group() -> Answer {
+    json_answer(StatusCode::OK, &RBAC.document())
+}
+
+/// `GET /apis/rbac.authorization.k8s.io/v1`.
+pub(super) async fn rbac_resources() -> Answer {
+    json_answer(StatusCode::OK, &RBAC.resource_list())
+}
+
 /// `GET /openapi/v2`: an empty document satisfies the clients that insist on one. They cannot parse
 /// the media type they ask for, so the answer's is written without its `@`.
 pub(super) async fn openapi_v2() -> Response {
@@ -110,23 +123,32 @@ pub(super) async fn openapi_v2() -> Response {
 
 /// `GET /openapi/v3`.
 pub(super) async fn openapi_v3() -> Answer {
-    json_answer(
-        StatusCode::OK,
-        &openapi::index([(&CERTIFICATES, OPENAPI.hash.as_str())]),
-    )
+    let documents = OPENAPI.iter().map(|it| (&it.group, it.hash.as_str()));
+    json_answer(StatusCode::OK, &openapi::index(documents))
 }
 
-/// `GET /openapi/v3/apis/certificates.k8s.io/v1`.
-pub(super) async fn openapi_document() -> Response {
-    let mut response = response(StatusCode::OK, "application/json", OPENAPI.document.clone());
-    if let Ok(tag) = HeaderValue::from_str(&format!("\"{}\"", OPENAPI.hash)) {
+/// `GET /openapi/v3/apis/{group}/{version}`.
+pub(super) async fn openapi_document(Path((group, version)): Path<(String, String)>) -> Answer {
+    let is_asked = |it: &&OpenApi| (it.group.name, it.group.version) == (&*group, &*version);
+    let Some(OpenApi { document, hash, .. }) = OPENAPI.iter().find(is_asked) else {
+        return Ok(text(StatusCode::NOT_FOUND, "404 page not found\n"));
+    };
+    let mut response = response(StatusCode::OK, "application/json", document.clone());
+    if let Ok(tag) = HeaderValue::from_str(&format!("\"{hash}\"")) {
         response.headers_mut().insert(ETAG, tag);
     }
-    response
+    Ok(response)
 }
 
-/// Any path that is not served: a `Status` below a served version, plain text elsewhere.
-pub(super) async fn unknown_path(uri: Uri) -> Answer {
+/// Any path that is not served: a `Status` below a served version, plain text elsewhere. Who may not ask is told only that.
+pub(super) async fn unknown_path(
+    State(door): State<KubernetesDoor>,
+    Extension(user): Extension<User>,
+    method: Method,
+    uri: Uri,
+) -> Answer {
+    let asked = Attributes::of_request(method.as_str(), uri.path(), false);
+    door.authorize(&user, &asked)?;
     let served = |group: &ApiGroup| {
         let prefix = format!("/apis/{}/{}/", group.name, group.version);
         uri.path().starts_with(&prefix)
@@ -138,7 +160,14 @@ pub(super) async fn unknown_path(uri: Uri) -> Answer {
 }
 
 /// A served path, another method.
-pub(super) async fn wrong_method() -> Answer {
+pub(super) async fn wrong_method(
+    State(door): State<KubernetesDoor>,
+    Extension(user): Extension<User>,
+    method: Method,
+    uri: Uri,
+) -> Answer {
+    let asked = Attributes::of_request(method.as_str(), uri.path(), false);
+    door.authorize(&user, &asked)?;
     Err(Status::method_not_allowed().into())
 }
 
@@ -154,15 +183,29 @@ fn groups_in_form(call: &Call, groups: &[ApiGroup], legacy: impl Fn() -> Value) 
 }
 
 struct OpenApi {
+    group: ApiGroup,
     document: Vec<u8>,
     hash: String,
 }
 
-static OPENAPI: LazyLock<OpenApi> = LazyLock::new(|| {
-    let document = openapi::certificates().to_string().into_bytes();
-    let hash = openapi::hash(&document);
-    OpenApi { document, hash }
+impl OpenApi {
+    fn of(group: ApiGroup, document: Value) -> Self {
+        let document = document.to_string().into_bytes();
+        let hash = openapi::hash(&document);
+        Self {
+            group,
+            document,
+            hash,
+        }
+    }
+}
+
+static OPENAPI: LazyLock<[OpenApi; 2]> = LazyLock::new(|| {
+    [
+        OpenApi::of(CERTIFICATES, openapi::certificates()),
+        OpenApi::of(RBAC, openapi::rbac()),
+    ]
 });
 
-const GROUPS: [ApiGroup; 3] = [CERTIFICATES, AUTHENTICATION, AUTHORIZATION];
+const GROUPS: [ApiGroup; 4] = [AUTHENTICATION, AUTHORIZATION, CERTIFICATES, RBAC];
 const OPENAPI_V2: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";

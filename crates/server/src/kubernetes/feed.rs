@@ -75,7 +75,10 @@ impl Feed {
         let caches = Arc::new(Caches::new());
         let stop = CancellationToken::new();
         // Not the door itself: the task would keep alive what ends it.
-        let door = KubernetesDoor::new(door.authority.clone(), door.issuer.clone());
+        let door = KubernetesDoor {
+            feed: Arc::default(),
+            ..door.clone()
+        };
         let feeder = Feeder {
             door,
             caches: Arc::clone(&caches),

@@ -1,11 +1,11 @@
-//! Who sends a request, and what they may do.
-//!
-//! Administrators may do everything. Who shows an enrolment token may create requests and see those that it created.
-//! Nobody else may do anything, who shows a bootstrap token included.
+//! Who sends a request: by a client certificate, else by a bearer token, else nobody in particular.
 //!
 //! A client certificate is an identity here only if the ledger says that one of the signers of API
 //! clients issued it, under this door's issuer: a certificate that any other signer made for another
 //! purpose, or another trust domain, is none, whatever its names say.
+//!
+//! Who shows nothing is `system:anonymous`, as on real servers: refused like anybody whom no role was given (403). Who
+//! shows something that does not count is told so (401).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,9 +13,10 @@ use std::net::IpAddr;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use countersign_authority::RequestRecord;
-use countersign_kapi::status::Refused;
-use countersign_kapi::{Resource, Status, UserInfo};
+use countersign_authority::{Authority, IssuerId, RequestRecord};
+use countersign_kapi::rbac::{Attributes, MASTERS, ResourceAction};
+use countersign_kapi::{Status, UserInfo};
+use countersign_pki::{Oid, Subject};
 use countersign_policy::{Identity, Requester};
 use http::{HeaderMap, HeaderName};
 
@@ -39,6 +40,7 @@ pub(super) enum Credential {
     Certificate,
     EnrolmentToken,
     BootstrapToken,
+    Nothing,
 }
 
 /// Which objects somebody may do something with.
@@ -52,18 +54,7 @@ pub(super) enum Reach {
     Nothing,
 }
 
-/// What somebody wants to do with certificate signing requests.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Access<'a> {
-    /// The verb, as access rules spell it.
-    pub(super) verb: &'a str,
-    /// The object's name; empty for collections.
-    pub(super) name: &'a str,
-    /// The subresource; empty for the object itself.
-    pub(super) subresource: &'a str,
-}
-
-/// Lets requests of known users through, with the user as an extension.
+/// Lets requests through whose sender is as good as they say, with the user as an extension.
 pub(super) async fn admit(
     State(door): State<KubernetesDoor>,
     mut request: Request,
@@ -95,40 +86,47 @@ pub(super) async fn admit(
 
 impl User {
     /// The sender of a request at this moment: by its certificate, else by the token that it shows. Wrong tokens count
-    /// against limits.
+    /// against limits. `None`: what it shows does not count.
     pub(super) async fn known(
         peer: &Peer,
         bearer: Option<&Bearer>,
         door: &KubernetesDoor,
         limits: Option<&RequestLimits>,
     ) -> Result<Option<Self>, Refusal> {
-        if let Some(user) = Self::behind(peer, door) {
-            return Ok(Some(user));
-        }
-        let Some(bearer) = bearer else {
-            return Ok(None);
-        };
         let source = peer.address.ip().to_canonical();
-        let known = bearer.user(door, source, limits).await?;
-        Ok(known.map(|(info, credential)| Self {
+        let shown = match peer.identity(&door.authority) {
+            PeerIdentity::Anonymous => Shown::Nobody,
+            PeerIdentity::Refused => Shown::Refused,
+            PeerIdentity::Client(client) => Shown::by(client, &door.issuer),
+        };
+        let by = |info, credential| Self {
             info,
             source,
             credential,
-        }))
+        };
+        match (shown, bearer) {
+            (Shown::User(info), _) => Ok(Some(by(info, Credential::Certificate))),
+            (_, Some(bearer)) => {
+                let known = bearer.user(door, source, limits).await?;
+                Ok(known.map(|(info, credential)| by(info, credential)))
+            }
+            (Shown::Nobody, None) => Ok(Some(by(nobody(), Credential::Nothing))),
+            (Shown::Refused, None) => Ok(None),
+        }
     }
 
-    /// The user behind a connection, if its certificate is good for this door at this moment.
-    pub(crate) fn behind(peer: &Peer, door: &KubernetesDoor) -> Option<Self> {
-        match peer.identity(&door.authority) {
+    /// The user behind a connection, if its certificate is good at this moment for whom this issuer's clients are.
+    pub(crate) fn behind(peer: &Peer, authority: &Authority, issuer: &IssuerId) -> Option<Self> {
+        match peer.identity(authority) {
             PeerIdentity::Anonymous | PeerIdentity::Refused => None,
-            PeerIdentity::Client(client) => {
-                let info = user_info(client, door)?;
-                Some(Self {
+            PeerIdentity::Client(client) => match Shown::by(client, issuer) {
+                Shown::Nobody | Shown::Refused => None,
+                Shown::User(info) => Some(Self {
                     info,
                     source: peer.address.ip().to_canonical(),
                     credential: Credential::Certificate,
-                })
-            }
+                }),
+            },
         }
     }
 
@@ -161,36 +159,13 @@ impl User {
         }
     }
 
-    /// What the user may do something with.
-    pub(super) fn reach(&self, access: Access<'_>) -> Reach {
-        match self.credential {
-            Credential::Certificate if self.is_administrator() => Reach::Everything,
-            Credential::Certificate | Credential::BootstrapToken => Reach::Nothing,
-            Credential::EnrolmentToken => match (access.verb, access.subresource) {
-                ("create" | "list" | "watch", "") | ("get", "" | "status") => Reach::Own,
-                (_, _) => Reach::Nothing,
-            },
-        }
+    /// Whether the user is known by an enrolment token.
+    pub(super) fn bears_enrolment_token(&self) -> bool {
+        self.credential == Credential::EnrolmentToken
     }
 
     pub(super) fn is_administrator(&self) -> bool {
         self.info.groups.iter().any(|group| group == MASTERS)
-    }
-
-    /// Refuses what the user may not do with any object.
-    pub(super) fn authorize(&self, access: Access<'_>) -> Result<Reach, Refusal> {
-        match self.reach(access) {
-            Reach::Nothing => Err(Resource::CSR
-                .forbidden(&Refused {
-                    user: &self.info.username,
-                    verb: access.verb,
-                    name: access.name,
-                    subresource: access.subresource,
-                    reason: "",
-                })
-                .into()),
-            reach => Ok(reach),
-        }
     }
 
     /// Whether the user has created what is recorded.
@@ -202,28 +177,65 @@ impl User {
     }
 }
 
-/// User name, groups and credential of a client certificate, as API servers read them: Go's parser
-/// keeps the last common name, and every organization is a group.
-fn user_info(client: &KnownClient, door: &KubernetesDoor) -> Option<UserInfo> {
-    if client.issuer != door.issuer || !CLIENT_SIGNERS.contains(&client.signer.as_str()) {
-        return None;
+/// What a certificate says about its holder.
+enum Shown {
+    /// A user.
+    User(UserInfo),
+    /// Nothing: it names nobody.
+    Nobody,
+    /// It does not count here.
+    Refused,
+}
+
+impl Shown {
+    /// User name, id, groups and credential of a client certificate, as API servers read them: Go's parser
+    /// keeps the last common name, and every organization is a group.
+    fn by(client: &KnownClient, issuer: &IssuerId) -> Self {
+        if client.issuer != *issuer || !CLIENT_SIGNERS.contains(&client.signer.as_str()) {
+            return Self::Refused;
+        }
+        let subject = client.certificate.subject();
+        let username = match subject.last_common_name() {
+            None | Some("") => return Self::Nobody,
+            // A token's name is a token's alone: the engine and whoever reads an object go by it.
+            Some(name) if is_token_name(name) => return Self::Refused,
+            Some(name) => name.to_owned(),
+        };
+        let Some(uid) = uid(subject) else {
+            return Self::Refused;
+        };
+        let mut groups: Vec<String> = subject.organizations().map(str::to_owned).collect();
+        groups.push(AUTHENTICATED.to_owned());
+        let credential = format!("X509SHA256={}", client.certificate.fingerprint().to_hex());
+        let extra = BTreeMap::from([(CREDENTIAL_ID.to_owned(), vec![credential])]);
+        Self::User(UserInfo {
+            username,
+            uid,
+            groups,
+            extra,
+        })
     }
-    let subject = client.certificate.subject();
-    let username = subject
-        .last_common_name()
-        // A token's name is a token's alone: the engine and whoever reads an object go by it.
-        .filter(|name| !name.is_empty() && !is_token_name(name))?
-        .to_owned();
-    let mut groups: Vec<String> = subject.organizations().map(str::to_owned).collect();
-    groups.push(AUTHENTICATED.to_owned());
-    let credential = format!("X509SHA256={}", client.certificate.fingerprint().to_hex());
-    let extra = BTreeMap::from([(CREDENTIAL_ID.to_owned(), vec![credential])]);
-    Some(UserInfo {
-        username,
-        uid: String::new(),
-        groups,
-        extra,
-    })
+}
+
+/// The id of a user in a certificate's subject; empty if it has none. `None`: it has several, or one that is no text.
+fn uid(subject: &Subject) -> Option<String> {
+    let mut found = subject
+        .attributes()
+        .filter(|attribute| attribute.oid == UID_ATTRIBUTE);
+    let Some(first) = found.next() else {
+        return Some(String::new());
+    };
+    let text = first.value.text().filter(|text| !text.is_empty())?;
+    found.next().is_none().then(|| text.to_owned())
+}
+
+/// Who shows nothing.
+fn nobody() -> UserInfo {
+    UserInfo {
+        username: ANONYMOUS.to_owned(),
+        groups: vec![UNAUTHENTICATED.to_owned()],
+        ..UserInfo::default()
+    }
 }
 
 /// Nobody may act as somebody else: ignoring the headers would record the wrong sender.
@@ -232,18 +244,13 @@ fn impersonation(headers: &HeaderMap, user: &User) -> Option<Status> {
     let name = headers
         .get("impersonate-user")
         .unwrap_or(headers.get(header)?);
-    let users = Resource {
-        group: "",
-        resource: "users",
-        kind: "User",
-    };
-    Some(users.forbidden(&Refused {
-        user: &user.info.username,
+    let asked = Attributes::Resource(ResourceAction {
         verb: "impersonate",
+        resource: "users",
         name: name.to_str().unwrap_or_default(),
-        subresource: "",
-        reason: "",
-    }))
+        ..ResourceAction::default()
+    });
+    Some(Status::forbidden(&user.info.username, &asked, ""))
 }
 
 /// The header by which somebody asks to act as somebody else.
@@ -259,7 +266,11 @@ const CLIENT_SIGNERS: [&str; 3] = [
     "kubernetes.io/kube-apiserver-client-kubelet",
     "countersign.dev/kubernetes-admin",
 ];
-/// The group whose members may do everything.
-pub(super) const MASTERS: &str = "system:masters";
+/// The subject's attribute with a user's id, as API servers read it since 1.33.
+const UID_ATTRIBUTE: Oid = Oid::from_arcs(&[1, 3, 6, 1, 4, 1, 57683, 2]);
+const ANONYMOUS: &str = "system:anonymous";
+/// Everybody who is known.
 pub(super) const AUTHENTICATED: &str = "system:authenticated";
+/// Everybody else.
+pub(super) const UNAUTHENTICATED: &str = "system:unauthenticated";
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";

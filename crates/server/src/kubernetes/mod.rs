@@ -1,14 +1,16 @@
 //! The Kubernetes door: `certificates.k8s.io/v1` for unmodified clients.
 //!
 //! A standalone API server for one resource, `CertificateSigningRequest`. It authenticates senders by
-//! the certificates that the ledger knows, or by an enrolment token, turns objects into submissions and acts of the engine, and
-//! shows the engine's records as objects. What the resource means is `kapi`'s business, what is
+//! the certificates that the ledger knows, or by an enrolment token, lets them do what roles and bindings allow, turns
+//! objects into submissions and acts of the engine, and shows the engine's records as objects. What the resource means is `kapi`'s business, what is
 //! decided and signed is the engine's; here is only the way between them.
 //!
 //! What an object has beyond a request (labels, annotations, conditions as their writers worded them)
 //! is the record's attachment.
 
+mod admission;
 mod answer;
+mod authorizer;
 mod bearer;
 mod cache;
 mod call;
@@ -23,6 +25,7 @@ mod keeping;
 mod object;
 mod read;
 mod review;
+mod roles;
 mod secrets;
 mod update;
 mod watch;
@@ -32,8 +35,10 @@ use std::sync::{Arc, OnceLock};
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{MethodRouter, get, post};
+use countersign_authority::store::StoreFault;
 use countersign_authority::{Authority, Door, IssuerId};
 
+pub use authorizer::Authorizer;
 pub(crate) use bearer::is_token_name;
 use feed::{Caches, Feed};
 pub(crate) use identity::{User, impersonating};
@@ -49,20 +54,30 @@ pub struct KubernetesDoor {
     pub authority: Authority,
     /// Whose client certificates are identities here: the Kubernetes issuer.
     pub issuer: IssuerId,
+    /// Who may do what.
+    pub authorizer: Arc<Authorizer>,
     /// What it shows; begun when it is first needed.
     feed: Arc<OnceLock<Feed>>,
 }
 
 impl KubernetesDoor {
-    /// A door that shows nothing yet.
-    pub fn new(authority: Authority, issuer: IssuerId) -> Self {
-        Self {
+    /// A door in front of an authority, for clients of an issuer. It reads roles and bindings, and answers from then on
+    /// what policies ask about them.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn open(authority: Authority, issuer: IssuerId) -> Result<Self, StoreFault> {
+        let authorizer = Authorizer::open(&authority).await?;
+        Ok(Self {
             authority,
             issuer,
+            authorizer,
             feed: Arc::default(),
-        }
+        })
     }
+}
 
+impl KubernetesDoor {
     /// What lists and watches are served from.
     fn caches(&self) -> &Caches {
         &self.feed.get_or_init(|| Feed::start(self)).caches
@@ -78,7 +93,7 @@ pub fn router(door: KubernetesDoor) -> Router {
         .route("/livez", get(discovery::alive))
         .route("/readyz", get(discovery::ready))
         .route("/version", get(discovery::version));
-    let closed = Router::new()
+    let described = Router::new()
         .route("/api", get(discovery::core))
         .route("/apis", get(discovery::groups))
         .route("/apis/certificates.k8s.io", get(discovery::group))
@@ -86,7 +101,7 @@ pub fn router(door: KubernetesDoor) -> Router {
         .route("/openapi/v2", get(discovery::openapi_v2))
         .route("/openapi/v3", get(discovery::openapi_v3))
         .route(
-            "/openapi/v3/apis/certificates.k8s.io/v1",
+            "/openapi/v3/apis/{group}/{version}",
             get(discovery::openapi_document),
         )
         .route(
@@ -98,8 +113,12 @@ pub fn router(door: KubernetesDoor) -> Router {
             get(discovery::authentication_resources),
         )
         .route(
-            "/apis/authentication.k8s.io/v1/selfsubjectreviews",
-            post(review::who_am_i),
+            "/apis/rbac.authorization.k8s.io",
+            get(discovery::rbac_group),
+        )
+        .route(
+            "/apis/rbac.authorization.k8s.io/v1",
+            get(discovery::rbac_resources),
         )
         .route(
             "/apis/authorization.k8s.io",
@@ -109,9 +128,28 @@ pub fn router(door: KubernetesDoor) -> Router {
             "/apis/authorization.k8s.io/v1",
             get(discovery::authorization_resources),
         )
+        .layer(from_fn_with_state(door.clone(), call::admit_path));
+    let closed = Router::new()
+        .merge(described)
+        .route(
+            "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+            post(review::who_am_i),
+        )
         .route(
             "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
             post(review::may_i),
+        )
+        .route(
+            "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+            post(review::my_rules),
+        )
+        .route(
+            "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+            post(review::may_they),
+        )
+        .route(
+            "/apis/authorization.k8s.io/v1/namespaces/{namespace}/localsubjectaccessreviews",
+            post(review::may_they_there),
         )
         .route(COLLECTION, collection())
         .route(WATCH, get(read::watch_by_path))
@@ -119,6 +157,7 @@ pub fn router(door: KubernetesDoor) -> Router {
         .route(OBJECT, object())
         .route(APPROVAL, approval())
         .route(STATUS, status())
+        .merge(roles::router())
         .method_not_allowed_fallback(discovery::wrong_method)
         .fallback(discovery::unknown_path)
         .layer(from_fn_with_state(door.clone(), identity::admit))

@@ -15,9 +15,9 @@ use http::StatusCode;
 
 use super::answer::{Answer, Refusal, Shape};
 use super::cache::{Key, PageQuery, TooOld};
-use super::call::Call;
+use super::call::{Action, Call};
 use super::feed::{Behind, Cached};
-use super::identity::{Access, Reach, User};
+use super::identity::{Reach, User};
 use super::watch::{self, Client};
 use super::{DOOR, KubernetesDoor};
 use crate::limits::RequestLimits;
@@ -44,7 +44,6 @@ pub(super) async fn list(
     call: Call,
 ) -> Answer {
     let read = Read {
-        namespace: "",
         limits: limits.as_ref().map(|Extension(limits)| limits),
         is_watch: false,
     };
@@ -58,7 +57,6 @@ pub(super) async fn watch_by_path(
     call: Call,
 ) -> Answer {
     let read = Read {
-        namespace: "",
         limits: limits.as_ref().map(|Extension(limits)| limits),
         is_watch: true,
     };
@@ -68,8 +66,6 @@ pub(super) async fn watch_by_path(
 /// A read of a collection.
 #[derive(Clone, Copy)]
 pub(super) struct Read<'a> {
-    /// Of this namespace; empty: of all, or there are none.
-    pub(super) namespace: &'a str,
     /// What reading counts against for those who see only their own.
     pub(super) limits: Option<&'a RequestLimits>,
     /// Whether the path says that it is a watch; else the query does.
@@ -109,20 +105,23 @@ impl Asked {
     fn of<T: Kind>(door: &KubernetesDoor, call: &Call, read: Read<'_>) -> Result<Self, Refusal> {
         let by_path = read.is_watch.then_some(("watch", "true"));
         let pairs = || by_path.into_iter().chain(call.pairs());
-        let mut selection = Selection::of::<T>(call)?;
-        read.namespace.clone_into(&mut selection.namespace);
-        let verb = match query::is_watch(pairs()) {
-            true => "watch",
-            false => "list",
-        };
-        let name = selection.name().unwrap_or_default();
-        let reach = call.user.authorize(Access {
-            verb,
-            name,
+        let selection = Selection::of::<T>(call);
+        let name = selection.as_ref().ok().and_then(Selection::name);
+        let action = Action {
+            verb: match query::is_watch(pairs()) {
+                true => "watch",
+                false => "list",
+            },
+            resource: T::RESOURCE,
             subresource: "",
-        })?;
+            name: name.unwrap_or_default().to_owned(),
+            namespace: call.namespace.clone(),
+        };
+        // Who may not list hears that first, whatever is wrong with what they select.
+        let reach = door.authorize(&call.user, &action.attributes())?;
+        let mut selection = selection?;
         let client = Client {
-            standing: call.standing(verb, name),
+            standing: call.standing(action),
             closing: call.closing(),
         };
         if let (Reach::Own, Some(limits)) = (reach, read.limits) {
@@ -156,7 +155,7 @@ impl Selection {
         let selection = Self {
             labels: LabelSelector::parse(call.parameter("labelSelector"))?,
             fields: FieldSelector::parse::<T>(call.parameter("fieldSelector"))?,
-            namespace: String::new(),
+            namespace: call.namespace.clone(),
             path_name: call.name.clone(),
             owner: None,
         };
@@ -226,12 +225,9 @@ impl KubernetesDoor {
     }
 
     /// The selected requests in order of their names.
-    pub(super) async fn select(
-        &self,
-        selection: &Selection,
-    ) -> Result<Vec<CertificateSigningRequest>, Refusal> {
+    pub(super) async fn select<T: Cached>(&self, selection: &Selection) -> Result<Vec<T>, Refusal> {
         self.caught_up().await?;
-        let cache = CertificateSigningRequest::cache(self.caches());
+        let cache = T::cache(self.caches());
         let page = cache.page(&selection.query(), |object| selection.matches(object))?;
         let objects = page.objects.iter().map(|stored| stored.object.clone());
         Ok(objects.collect())

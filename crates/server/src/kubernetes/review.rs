@@ -1,108 +1,154 @@
-//! Reviews that a client asks for itself: who am I, and may I.
+//! Reviews: who am I, what may I, and what may they. Nothing of it is stored.
 
 use axum::extract::State;
 use countersign_authority::store::Past;
-use countersign_kapi::review::{
-    self, NonResourceAttributes, ResourceAttributes, ReviewKind, ReviewSpec,
-};
-use countersign_kapi::{GROUP, RESOURCE, Resource};
+use countersign_kapi::rbac::{Attributes, PathAction};
+use countersign_kapi::review::{self, ResourceAttributes, Review, ReviewKind, ReviewSpec};
+use countersign_kapi::{GROUP, RESOURCE, Status, UserInfo};
 use http::StatusCode;
 
 use super::answer::{Answer, Refusal, json};
-use super::call::Call;
-use super::identity::{Access, Reach, User};
+use super::call::{Action, Call};
+use super::identity::{Reach, User};
 use super::{DOOR, KubernetesDoor};
 
 /// `POST` of a `SelfSubjectReview`: `kubectl auth whoami`.
 pub(super) async fn who_am_i(mut call: Call) -> Answer {
-    let format = call.body_format()?;
-    let body = call.read_body(MAX_REVIEW).await?;
-    ReviewKind::SelfSubject.decode(&body, format)?;
+    read(&mut call, ReviewKind::SelfSubject).await?;
     json(StatusCode::CREATED, &review::who_am_i(call.user.info()))
 }
 
 /// `POST` of a `SelfSubjectAccessReview`: `kubectl auth can-i`.
 pub(super) async fn may_i(State(door): State<KubernetesDoor>, mut call: Call) -> Answer {
-    let format = call.body_format()?;
-    let body = call.read_body(MAX_REVIEW).await?;
-    let spec = ReviewKind::SelfAccess.decode(&body, format)?;
-    let errors = ReviewKind::SelfAccess.validate(&spec);
-    if !errors.is_empty() {
-        return Err(REVIEW.invalid("", &errors).into());
-    }
-    let (allowed, reason) = door.may(&call.user, &spec).await?;
-    let answer = review::access(ReviewKind::SelfAccess, &spec, allowed, reason);
+    let kind = ReviewKind::SelfAccess;
+    let Review { spec, .. } = read(&mut call, kind).await?;
+    let (allowed, reason) = match door.may(call.user.info(), &spec) {
+        (false, reason) => door.may_with_own(&call.user, &spec, reason).await?,
+        allowed => allowed,
+    };
+    let answer = review::access(kind, &spec, allowed, &reason);
     json(StatusCode::CREATED, &answer)
 }
 
+/// `POST` of a `SubjectAccessReview`: what controllers ask about the sender of a request.
+pub(super) async fn may_they(State(door): State<KubernetesDoor>, call: Call) -> Answer {
+    answer_about_others(&door, call, ReviewKind::Access).await
+}
+
+/// `POST` of a `LocalSubjectAccessReview`.
+pub(super) async fn may_they_there(State(door): State<KubernetesDoor>, call: Call) -> Answer {
+    answer_about_others(&door, call, ReviewKind::LocalAccess).await
+}
+
+/// `POST` of a `SelfSubjectRulesReview`: `kubectl auth can-i --list`.
+pub(super) async fn my_rules(State(door): State<KubernetesDoor>, mut call: Call) -> Answer {
+    let Review { spec, .. } = read(&mut call, ReviewKind::SelfRules).await?;
+    if spec.namespace.is_empty() {
+        return Err(Status::bad_request("no namespace on request").into());
+    }
+    let (rules, faults) = door.authorizer.rules_of(call.user.info(), &spec.namespace);
+    json(StatusCode::CREATED, &review::rules(&rules, &faults))
+}
+
+async fn answer_about_others(door: &KubernetesDoor, mut call: Call, kind: ReviewKind) -> Answer {
+    let Review { spec, .. } = read(&mut call, kind).await?;
+    let user = UserInfo {
+        username: spec.user.clone(),
+        uid: spec.uid.clone(),
+        groups: spec.groups.clone(),
+        extra: spec.extra.clone(),
+    };
+    let (allowed, reason) = door.may(&user, &spec);
+    let answer = review::access(kind, &spec, allowed, &reason);
+    json(StatusCode::CREATED, &answer)
+}
+
+/// Reads a review that its sender may ask for.
+async fn read(call: &mut Call, kind: ReviewKind) -> Result<Review, Refusal> {
+    // Only local reviews have a parameter in their path.
+    let namespace = call.name.clone();
+    call.authorize_action(Action {
+        verb: "create",
+        resource: kind.resource(),
+        subresource: "",
+        name: String::new(),
+        namespace: namespace.clone(),
+    })?;
+    let format = call.body_format()?;
+    let body = call.read_body(MAX_REVIEW).await?;
+    let mut review = kind.decode(&body, format)?;
+    if kind == ReviewKind::LocalAccess {
+        let found = &mut review.metadata.namespace;
+        if !found.is_empty() && *found != namespace {
+            let text = "the namespace of the provided object does not match the namespace sent on the request";
+            return Err(Status::bad_request(text).into());
+        }
+        *found = namespace;
+    }
+    let errors = kind.validate(&review);
+    match errors.is_empty() {
+        true => Ok(review),
+        false => Err(kind.resource().invalid("", &errors).into()),
+    }
+}
+
 impl KubernetesDoor {
-    /// Whether a call would be let through, and why in words if that is not all.
-    async fn may(&self, user: &User, spec: &ReviewSpec) -> Result<(bool, &'static str), Refusal> {
-        if user.is_administrator() {
-            return Ok((true, ""));
-        }
-        match (&spec.resource_attributes, &spec.non_resource_attributes) {
-            (Some(asked), _) if is_review(asked) => Ok((true, "")),
-            (Some(asked), _) if asked.group == GROUP && asked.resource == RESOURCE => {
-                self.may_with_requests(user, asked).await
+    /// Whether access rules allow somebody what is asked, and why in words where there are any.
+    fn may(&self, user: &UserInfo, spec: &ReviewSpec) -> (bool, String) {
+        let decision = match (&spec.resource_attributes, &spec.non_resource_attributes) {
+            // kubectl's way to ask about a signer, which cannot say that the rule may be for its domain.
+            (Some(asked), _) if asked.is_signer_in_one_word() => {
+                let attributes = Attributes::Resource(asked.action());
+                let decision = self.authorizer.decide(user, &attributes);
+                if !decision.allowed && self.may_with_signer(user, &asked.verb, &asked.name) {
+                    return (true, String::new());
+                }
+                decision
             }
-            (None, Some(path)) => Ok((is_open(path), "")),
-            (_, _) => Ok((false, "")),
-        }
+            (Some(asked), _) => {
+                let attributes = Attributes::Resource(asked.action());
+                self.authorizer.decide(user, &attributes)
+            }
+            (None, Some(asked)) => {
+                let (verb, path) = (asked.verb.as_str(), asked.path.as_str());
+                let attributes = Attributes::Path(PathAction { verb, path });
+                self.authorizer.decide(user, &attributes)
+            }
+            (None, None) => return (false, String::new()),
+        };
+        (decision.allowed, decision.reason)
     }
 
-    async fn may_with_requests(
+    /// Whether somebody may do with requests of their own what access rules do not allow with all.
+    async fn may_with_own(
         &self,
         user: &User,
-        asked: &ResourceAttributes,
-    ) -> Result<(bool, &'static str), Refusal> {
-        let reach = user.reach(Access {
-            verb: &asked.verb,
-            name: &asked.name,
-            subresource: &asked.subresource,
-        });
+        spec: &ReviewSpec,
+        reason: String,
+    ) -> Result<(bool, String), Refusal> {
+        let is_request =
+            |asked: &&ResourceAttributes| asked.group == GROUP && asked.resource == RESOURCE;
+        let Some(asked) = spec.resource_attributes.as_ref().filter(is_request) else {
+            return Ok((false, reason));
+        };
+        let attributes = Attributes::Resource(asked.action());
+        let (reach, _) = self.authorizer.reach(user, &attributes);
         match (reach, asked.verb.as_str(), asked.name.as_str()) {
-            (Reach::Everything, _, _) => Ok((true, "")),
-            (Reach::Nothing, _, _) => Ok((false, "")),
-            (Reach::Own, "create", _) => Ok((true, "")),
-            (Reach::Own, "list" | "watch", _) => Ok((true, OWN)),
+            (Reach::Everything, _, _) => Ok((true, String::new())),
+            (Reach::Nothing, _, _) => Ok((false, reason)),
+            (Reach::Own, "create", _) => Ok((true, String::new())),
+            (Reach::Own, "list" | "watch", _) => Ok((true, OWN.to_owned())),
             // One that is not named may be anybody's.
-            (Reach::Own, _, "") => Ok((false, OWN)),
+            (Reach::Own, _, "") => Ok((false, OWN.to_owned())),
             (Reach::Own, _, name) => {
                 let found = self.authority.request_at(&DOOR, name, Past::Ignore).await?;
-                Ok((found.is_some_and(|record| user.owns(&record)), OWN))
+                let is_own = found.is_some_and(|record| user.owns(&record));
+                Ok((is_own, OWN.to_owned()))
             }
         }
     }
 }
 
-/// What everybody may ask who is known here.
-fn is_review(asked: &ResourceAttributes) -> bool {
-    let group_and_resource = (asked.group.as_str(), asked.resource.as_str());
-    asked.verb == "create"
-        && matches!(
-            group_and_resource,
-            ("authentication.k8s.io", "selfsubjectreviews")
-                | ("authorization.k8s.io", "selfsubjectaccessreviews")
-        )
-}
-
-/// What everybody may read who is known here.
-fn is_open(asked: &NonResourceAttributes) -> bool {
-    let first = asked.path.split('/').nth(1).unwrap_or_default();
-    let is_served = [
-        "api", "apis", "healthz", "livez", "openapi", "readyz", "version",
-    ]
-    .contains(&first);
-    is_served && asked.verb == "get"
-}
-
-/// As errors name it.
-const REVIEW: Resource<'static> = Resource {
-    group: "authorization.k8s.io",
-    resource: "selfsubjectaccessreviews",
-    kind: "SelfSubjectAccessReview",
-};
 const OWN: &str = "an enrolment token sees the requests that it created";
-/// A review asks one thing.
-const MAX_REVIEW: usize = 16 * 1024;
+/// A review asks one thing, about somebody who may be in many groups.
+const MAX_REVIEW: usize = 256 * 1024;

@@ -7,7 +7,6 @@
 use axum::body::Bytes;
 use axum::extract::State;
 use countersign_authority::{Act, ActFault, OnUnsignable, RequestRecord, RequestState, Settlement};
-use countersign_kapi::field::go_quote;
 use countersign_kapi::model::{APPROVED, DENIED, FAILED};
 use countersign_kapi::negotiate::Offer;
 use countersign_kapi::options::FieldValidation;
@@ -18,7 +17,6 @@ use countersign_kapi::{
     decode, update,
 };
 use countersign_pki::CertificateOutline;
-use countersign_policy::SignerName;
 use http::StatusCode;
 
 use super::answer::{Answer, Refusal, first_bytes, warn};
@@ -203,39 +201,6 @@ impl KubernetesDoor {
             true => Ok(()),
             false => Err(Resource::CSR.invalid(&old.metadata.name, &errors).into()),
         }
-    }
-
-    /// Whether the user may decide on, or sign, requests for this signer. The last thing that is looked at: who sends
-    /// something stale or invalid hears that first.
-    fn admit(
-        &self,
-        endpoint: Endpoint,
-        user: &User,
-        signer: &SignerName,
-        old: &CertificateSigningRequest,
-        new: &CertificateSigningRequest,
-    ) -> Result<(), Refusal> {
-        let refused = match endpoint {
-            Endpoint::Approval if !self.may_approve(user, signer) => "approve",
-            Endpoint::Status if old.status != new.status && !self.may_sign(user, signer) => "sign",
-            Endpoint::Object | Endpoint::Status | Endpoint::Approval => return Ok(()),
-        };
-        let text = format!(
-            "user not permitted to {refused} requests with signerName {}",
-            go_quote(signer.as_str())
-        );
-        let name = &old.metadata.name;
-        Err(Resource::CSR.not_admitted(name, &text).into())
-    }
-
-    /// The verb `approve` on the signer.
-    fn may_approve(&self, user: &User, _signer: &SignerName) -> bool {
-        user.is_administrator()
-    }
-
-    /// The verb `sign` on the signer.
-    fn may_sign(&self, user: &User, _signer: &SignerName) -> bool {
-        user.is_administrator()
     }
 
     /// Stores what is valid, together with the decision it brings. `None`: the record changed meanwhile.

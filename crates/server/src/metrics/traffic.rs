@@ -239,6 +239,9 @@ impl Route {
             Some("healthz" | "livez" | "readyz") => Self::Health,
             Some("apis") => match segments.nth(2) {
                 Some("certificatesigningrequests") => Self::SigningRequests,
+                Some("watch") if segments.next() == Some("certificatesigningrequests") => {
+                    Self::SigningRequests
+                }
                 Some(_) => Self::KubernetesOther,
                 None => Self::Discovery,
             },

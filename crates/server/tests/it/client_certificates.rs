@@ -96,7 +96,7 @@ async fn kubernetes_listener_answers_401_for_what_does_not_count() {
             assert_eq!(client.get("/readyz").await, 200, "{what}, {version:?}");
             assert_eq!(client.get("/version").await, 200, "{what}, {version:?}");
         }
-        assert_eq!(client().get(CSRS).await, 401, "no certificate");
+        assert_eq!(client().get(CSRS).await, 403, "no certificate");
         let good_client = client().with(&good, keys::p256_d());
         assert_eq!(good_client.get(CSRS).await, 200, "{version:?}");
 

@@ -14,6 +14,7 @@ mod creation;
 mod deletion;
 mod discovery;
 mod listing;
+mod rights;
 mod secrets;
 mod signing;
 mod stream;
@@ -45,6 +46,7 @@ pub(super) const CSRS: &str = "/apis/certificates.k8s.io/v1/certificatesigningre
 pub(super) struct Api {
     pub(super) world: World,
     pub(super) admin: Peer,
+    pub(super) door: KubernetesDoor,
     router: Router,
 }
 
@@ -66,10 +68,13 @@ impl Api {
     }
 
     async fn over(world: World) -> Self {
-        let door = KubernetesDoor::new(world.authority.clone(), world.kubernetes_issuer());
+        let door = KubernetesDoor::open(world.authority.clone(), world.kubernetes_issuer())
+            .await
+            .unwrap();
         let admin = world.kubernetes_admin().await;
         Self {
-            router: router(door),
+            router: router(door.clone()),
+            door,
             admin,
             world,
         }

@@ -31,7 +31,9 @@ impl Doors {
             signer_name(PUPPET_AGENT),
             START,
         );
-        let kubernetes = KubernetesDoor::new(world.authority.clone(), world.kubernetes_issuer());
+        let kubernetes = KubernetesDoor::open(world.authority.clone(), world.kubernetes_issuer())
+            .await
+            .unwrap();
         Self {
             puppet: puppet.unwrap().router_within(limits.clone()),
             kubernetes: kubernetes.router_within(limits),

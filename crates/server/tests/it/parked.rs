@@ -65,10 +65,11 @@ async fn revoked_stays_out_while_a_native_body_is_under_way() {
 async fn revoked_stays_out_while_a_kubernetes_body_is_under_way() {
     let world = World::strict().await;
     waits(&world, "kubernetes", "jane", KUBE_CLIENT).await;
-    let door = kubernetes::router(KubernetesDoor::new(
-        world.authority.clone(),
-        world.kubernetes_issuer(),
-    ));
+    let door = kubernetes::router(
+        KubernetesDoor::open(world.authority.clone(), world.kubernetes_issuer())
+            .await
+            .unwrap(),
+    );
     let condition = json!({"type": "Approved", "status": "True", "reason": "Late"});
     let patch = json!({"status": {"conditions": [condition]}}).to_string();
     let another = json!({

@@ -49,7 +49,9 @@ impl Site {
         let issuer = world.kubernetes_issuer();
         let native =
             EnrolDoor::for_users(authority.clone(), issuer.clone()).with_access(access.clone());
-        let door = KubernetesDoor::new(authority.clone(), issuer);
+        let door = KubernetesDoor::open(authority.clone(), issuer)
+            .await
+            .unwrap();
         let kubernetes = kubernetes::router(door).merge(enrol::router(native));
         Self {
             world,

@@ -65,8 +65,11 @@ impl Site {
 
     pub(crate) async fn kubernetes(world: World, timeouts: Timeouts) -> Self {
         let issuer = world.kubernetes_issuer();
-        let router =
-            kubernetes::router(KubernetesDoor::new(world.authority.clone(), issuer.clone()));
+        let router = kubernetes::router(
+            KubernetesDoor::open(world.authority.clone(), issuer.clone())
+                .await
+                .unwrap(),
+        );
         Self::open(
             world,
             issuer,

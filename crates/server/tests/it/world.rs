@@ -304,6 +304,8 @@ impl World {
 pub(crate) struct Forged<'a> {
     pub(crate) common_name: &'a str,
     pub(crate) organization: Option<&'a str>,
+    /// Ids of the user, as the Kubernetes door reads them.
+    pub(crate) uids: &'a [&'a str],
     pub(crate) not_before: UnixTime,
     pub(crate) not_after: UnixTime,
     pub(crate) usages: &'a [Oid],
@@ -316,6 +318,7 @@ impl<'a> Forged<'a> {
         Self {
             common_name,
             organization: None,
+            uids: &[],
             not_before: START.minus_seconds(3600),
             not_after: START.plus_seconds(3600),
             usages: &[oid::EKU_CLIENT_AUTH],
@@ -336,10 +339,11 @@ impl World {
     /// Has an issuer's key sign a certificate behind the authority's back.
     pub(crate) async fn forge(&self, by: &IssuerId, key: &Key, forged: &Forged<'_>) -> Vec<u8> {
         let issuer = self.authority.issuer(by).unwrap();
-        let mut extensions = vec![
-            ext::extended_key_usage(forged.usages),
-            ext::subject_alt_name(&[AltName::Dns(forged.common_name.into())], false),
-        ];
+        let mut extensions = vec![ext::extended_key_usage(forged.usages)];
+        if !forged.common_name.is_empty() {
+            let name = AltName::Dns(forged.common_name.into());
+            extensions.push(ext::subject_alt_name(&[name], false));
+        }
         if forged.is_ca {
             extensions.push(ext::basic_constraints_ca());
         }
@@ -348,7 +352,11 @@ impl World {
             Some(name) => subject.push(oid::ORGANIZATION, name, StringKind::Utf8),
             None => subject,
         };
-        let subject = subject.push(oid::COMMON_NAME, forged.common_name, StringKind::Utf8);
+        let mut subject = subject.push(oid::COMMON_NAME, forged.common_name, StringKind::Utf8);
+        for uid in forged.uids {
+            let attribute = Oid::from_arcs(&[1, 3, 6, 1, 4, 1, 57683, 2]);
+            subject = subject.push(attribute, uid, StringKind::Utf8);
+        }
         let template = CertificateTemplate {
             serial: Serial::try_from(4711).unwrap(),
             algorithm: issuer.algorithm(),

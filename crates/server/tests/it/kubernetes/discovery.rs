@@ -247,7 +247,7 @@ async fn clients_may_ask_who_they_are() {
         user["groups"],
         json!(["system:masters", "system:authenticated"])
     );
-    let long = format!("{body}{}", " ".repeat(16 * 1024));
+    let long = format!("{body}{}", " ".repeat(256 * 1024));
     let reply = api.call("POST", path).body("application/json", long);
     reply.send().await.refuses(413, "RequestEntityTooLarge");
 }

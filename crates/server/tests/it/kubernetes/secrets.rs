@@ -183,7 +183,9 @@ async fn lists_of_token_holders_count_against_their_address() {
     let (order, actor) = (TokenOrder::exact("jane"), Requester::authority());
     let minted = api.world.authority.mint_token(order, &actor, None).await;
     let bearer = format!("Bearer {}", minted.unwrap().token.expose());
-    let door = KubernetesDoor::new(api.world.authority.clone(), api.world.kubernetes_issuer());
+    let door = KubernetesDoor::open(api.world.authority.clone(), api.world.kubernetes_issuer())
+        .await
+        .unwrap();
     let router = door.router_within(RequestLimits::new(RequestRates {
         per_source: 3,
         ..RequestRates::STANDARD

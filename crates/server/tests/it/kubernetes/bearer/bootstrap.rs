@@ -1,6 +1,7 @@
 //! Bootstrap tokens as bearer tokens: users by their id and groups, for as long as they are good.
 
 use countersign_authority::{BootstrapOrder, BootstrapText};
+use countersign_kapi::rbac::book::RbacKind;
 use countersign_policy::Requester;
 use countersign_server::kubernetes::KubernetesDoor;
 use countersign_server::{RequestLimits, RequestRates};
@@ -101,6 +102,18 @@ async fn it_brings_no_right_by_itself() {
     reply.refuses(403, "Forbidden");
     let discovery = api.bearer(token.expose(), "GET", "/apis").send().await;
     assert_eq!(discovery.status, StatusCode::OK);
+    // As kubeadm binds the role of bootstrapping to a group of tokens.
+    let body = json!({"subjects": [{"kind": "Group", "name": "system:bootstrappers:rack7"}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:node-bootstrapper"}});
+    let kind = RbacKind::ClusterRoleBinding;
+    api.put(kind, "", "kubelet-bootstrap", body).await;
+    let call = api.bearer(token.expose(), "POST", CSRS);
+    let reply = call.json(&manifest("a")).send().await;
+    assert_eq!(reply.status, StatusCode::CREATED, "{reply:?}");
+    let list = api.bearer(token.expose(), "GET", CSRS).send().await;
+    assert_eq!(list.status, StatusCode::OK);
+    let delete = api.bearer(token.expose(), "DELETE", &format!("{CSRS}/a"));
+    delete.send().await.refuses(403, "Forbidden");
 }
 
 /// Trying secrets for a token's id ends soon, and keeps whoever has the right one from nothing.
@@ -111,10 +124,9 @@ async fn wrong_secrets_are_counted() {
         token_failures: 3,
         ..RequestRates::STANDARD
     });
-    let door = KubernetesDoor {
-        authority: api.world.authority.clone(),
-        issuer: api.world.kubernetes_issuer(),
-    };
+    let door = KubernetesDoor::open(api.world.authority.clone(), api.world.kubernetes_issuer())
+        .await
+        .unwrap();
     let router = door.router_within(limits);
     let nobody = api.world.anonymous();
     let get = |token: &str| {

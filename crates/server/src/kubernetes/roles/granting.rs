@@ -1,0 +1,99 @@
+//! The four kinds, as far as writing them differs.
+
+use countersign_kapi::rbac::book::RbacKind;
+use countersign_kapi::rbac::escalation::{EscalationFault, RoleDraft};
+use countersign_kapi::rbac::{ClusterRole, ClusterRoleBinding, Role, RoleBinding, validate};
+use countersign_kapi::{FieldError, UserInfo};
+
+use super::super::authorizer::Authorizer;
+use super::super::feed::Cached;
+
+/// Who writes something, and where.
+pub(super) struct Granter<'a> {
+    pub(super) authorizer: &'a Authorizer,
+    pub(super) user: &'a UserInfo,
+    /// The name in the path; empty where there is none.
+    pub(super) name: &'a str,
+}
+
+/// A kind that says who may do what.
+pub(super) trait Granting: Cached {
+    /// Which of the four.
+    const GRANTS: RbacKind;
+
+    /// What is wrong with it; `old` is what is stored of it.
+    fn faults(&self, old: Option<&Self>) -> Vec<FieldError>;
+
+    /// Whether somebody has what it grants.
+    fn check(&self, old: Option<&Self>, granter: &Granter<'_>) -> Result<(), EscalationFault>;
+}
+
+impl Granting for Role {
+    const GRANTS: RbacKind = RbacKind::Role;
+
+    fn faults(&self, _old: Option<&Self>) -> Vec<FieldError> {
+        validate::role(self)
+    }
+
+    fn check(&self, _old: Option<&Self>, granter: &Granter<'_>) -> Result<(), EscalationFault> {
+        let draft = RoleDraft {
+            kind: Self::GRANTS,
+            namespace: &self.metadata.namespace,
+            name: granter.name,
+            rules: &self.rules,
+            aggregated: false,
+        };
+        granter.authorizer.check_escalation(granter.user, &draft)
+    }
+}
+
+impl Granting for ClusterRole {
+    const GRANTS: RbacKind = RbacKind::ClusterRole;
+
+    fn faults(&self, old: Option<&Self>) -> Vec<FieldError> {
+        validate::cluster_role(self, old)
+    }
+
+    fn check(&self, old: Option<&Self>, granter: &Granter<'_>) -> Result<(), EscalationFault> {
+        let aggregates = |role: &Self| role.aggregation_rule.is_some();
+        let draft = RoleDraft {
+            kind: Self::GRANTS,
+            namespace: "",
+            name: granter.name,
+            rules: &self.rules,
+            aggregated: aggregates(self) || old.is_some_and(aggregates),
+        };
+        granter.authorizer.check_escalation(granter.user, &draft)
+    }
+}
+
+impl Granting for RoleBinding {
+    const GRANTS: RbacKind = RbacKind::RoleBinding;
+
+    fn faults(&self, old: Option<&Self>) -> Vec<FieldError> {
+        validate::role_binding(self, old)
+    }
+
+    fn check(&self, _old: Option<&Self>, granter: &Granter<'_>) -> Result<(), EscalationFault> {
+        let namespace = &self.metadata.namespace;
+        let Granter {
+            authorizer, user, ..
+        } = granter;
+        authorizer.check_binding(user, &self.role_ref, namespace)
+    }
+}
+
+impl Granting for ClusterRoleBinding {
+    const GRANTS: RbacKind = RbacKind::ClusterRoleBinding;
+
+    fn faults(&self, old: Option<&Self>) -> Vec<FieldError> {
+        validate::cluster_role_binding(self, old)
+    }
+
+    fn check(&self, _old: Option<&Self>, granter: &Granter<'_>) -> Result<(), EscalationFault> {
+        let Granter {
+            authorizer, user, ..
+        } = granter;
+        authorizer.check_binding(user, &self.role_ref, "")
+    }
+}
