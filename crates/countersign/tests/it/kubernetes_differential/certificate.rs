@@ -36,8 +36,16 @@ fn facts(der: &[u8], approved: Option<UnixTime>) -> Option<Value> {
         return None;
     };
     let fields = elements(content(tbs)?)?;
-    let [version, serial, signed_with, _issuer, validity, subject, key, rest @ ..] =
-        fields.as_slice()
+    let [
+        version,
+        serial,
+        signed_with,
+        _issuer,
+        validity,
+        subject,
+        key,
+        rest @ ..,
+    ] = fields.as_slice()
     else {
         return None;
     };
@@ -101,7 +109,13 @@ fn moment(element: &[u8]) -> Option<UnixTime> {
 fn readable(name: &[u8]) -> Value {
     let rdns = elements(name).unwrap_or_default();
     rdns.iter()
-        .map(|rdn| format!("{} {}", hex(rdn), String::from_utf8_lossy(rdn).escape_debug()))
+        .map(|rdn| {
+            format!(
+                "{} {}",
+                hex(rdn),
+                String::from_utf8_lossy(rdn).escape_debug()
+            )
+        })
         .collect()
 }
 
@@ -130,7 +144,9 @@ fn head(der: &[u8]) -> Option<(usize, usize)> {
     }
     let count = first - 0x80;
     let octets = der.get(2..2 + count)?;
-    let length = octets.iter().fold(0, |sum, octet| sum * 256 + usize::from(*octet));
+    let length = octets
+        .iter()
+        .fold(0, |sum, octet| sum * 256 + usize::from(*octet));
     Some((2 + count, length))
 }
 

@@ -30,7 +30,10 @@ impl Difference {
         let same = |wanted: &Option<Value>, value: &Value| {
             wanted.as_ref().is_none_or(|wanted| wanted == value)
         };
-        let place = self.at.iter().position(|place| is_below(&found.path, place));
+        let place = self
+            .at
+            .iter()
+            .position(|place| is_below(&found.path, place));
         place.filter(|_| {
             named && same(&self.reference, &found.reference) && same(&self.ours, &found.ours)
         })
@@ -109,12 +112,18 @@ impl Findings {
             for (number, place) in difference.at.iter().enumerate() {
                 let seen = |call: &String| self.occurred.contains(&(index, number, call.clone()));
                 let missing: Vec<&String> = difference.calls.iter().filter(|c| !seen(c)).collect();
-                let anywhere = self.occurred.iter().any(|(i, n, _)| (*i, *n) == (index, number));
+                let anywhere = self
+                    .occurred
+                    .iter()
+                    .any(|(i, n, _)| (*i, *n) == (index, number));
                 if !missing.is_empty() || !anywhere {
                     vanished.push(format!("{place} of {missing:?} ({})", difference.reason));
                 }
             }
-            let unknown = difference.calls.iter().find(|c| !names.contains(c.as_str()));
+            let unknown = difference
+                .calls
+                .iter()
+                .find(|c| !names.contains(c.as_str()));
             vanished.extend(unknown.map(|call| format!("there is no call {call}")));
         }
         assert!(

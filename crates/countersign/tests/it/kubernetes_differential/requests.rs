@@ -47,7 +47,10 @@ pub(crate) fn all() -> BTreeMap<&'static str, String> {
             "headers",
             text.replacen("-----\n", "-----\nProc-Type: 4,ENCRYPTED\n\n", 1),
         ),
-        ("cut", pem::encode("CERTIFICATE REQUEST", &der[..der.len() - 9])),
+        (
+            "cut",
+            pem::encode("CERTIFICATE REQUEST", &der[..der.len() - 9]),
+        ),
         ("RSA 2048", client.sign_pem(keys::rsa2048_a())),
         ("RSA 3072", client.sign_pem(keys::rsa3072())),
         ("P-384", client.sign_pem(keys::p384())),
@@ -70,7 +73,9 @@ pub(crate) fn all() -> BTreeMap<&'static str, String> {
     }
     let now = UnixTime(1_760_000_000);
     let ca = Ca::root("An outside signer", keys::p256_c(), now);
-    let leaf = ca.kubernetes_user("jane", &["developers"], key, 7, now).to_pem();
+    let leaf = ca
+        .kubernetes_user("jane", &["developers"], key, 7, now)
+        .to_pem();
     all.insert("chain", format!("{leaf}{}", ca.certificate.to_pem()));
     all.insert("leaf with text", format!("Subject: jane\n{leaf}bye\n"));
     let text = pem::encode("CERTIFICATE", b"no certificate");
@@ -114,19 +119,32 @@ fn builders() -> Vec<(&'static str, CsrBuilder)> {
     let (ca, cert_sign) = (&[0x30, 3, 1, 1, 0xff], &[3, 2, 1, 6]);
     vec![
         ("client", client()),
-        ("masters", of(&[organization("system:masters"), common_name("eve")])),
+        (
+            "masters",
+            of(&[organization("system:masters"), common_name("eve")]),
+        ),
         (
             "masters second",
-            of(&[organization("a"), organization("system:masters"), common_name("eve")]),
+            of(&[
+                organization("a"),
+                organization("system:masters"),
+                common_name("eve"),
+            ]),
         ),
         ("no subject", CsrBuilder::without_subject()),
-        ("only names", CsrBuilder::without_subject().dns("a.example.com")),
+        (
+            "only names",
+            CsrBuilder::without_subject().dns("a.example.com"),
+        ),
         ("no organization", CsrBuilder::new("jane")),
         (
             "two organizations",
             of(&[organization("b"), organization("a"), common_name("jane")]),
         ),
-        ("two common names", of(&[common_name("first"), common_name("last")])),
+        (
+            "two common names",
+            of(&[common_name("first"), common_name("last")]),
+        ),
         (
             "one RDN",
             CsrBuilder::without_subject().rdn(&[
@@ -159,8 +177,14 @@ fn builders() -> Vec<(&'static str, CsrBuilder)> {
                 common_name("jane"),
             ]),
         ),
-        ("not ASCII", of(&[organization("Zürich"), common_name("jané")])),
-        ("not printable", of(&[organization("a_b@c*"), common_name("a&b")])),
+        (
+            "not ASCII",
+            of(&[organization("Zürich"), common_name("jané")]),
+        ),
+        (
+            "not printable",
+            of(&[organization("a_b@c*"), common_name("a&b")]),
+        ),
         (
             "IA5 name",
             CsrBuilder::without_subject().name(&oid::COMMON_NAME, IA5, b"jane"),
@@ -178,7 +202,10 @@ fn builders() -> Vec<(&'static str, CsrBuilder)> {
         ),
         ("DNS name", client().dns("a.example.com")),
         ("wildcard", client().dns("*.example.com")),
-        ("other name kind", client().dns("a.example.com").alt_name(0x88, &[0x2a, 3])),
+        (
+            "other name kind",
+            client().dns("a.example.com").alt_name(0x88, &[0x2a, 3]),
+        ),
         (
             "wants to be a CA",
             client()
@@ -197,18 +224,18 @@ fn builders() -> Vec<(&'static str, CsrBuilder)> {
         ("node URI", n1().uri("https://n1.example.com/")),
         ("node name", node("n1")),
         ("node empty name", node("system:node:")),
-        (
-            "node no organization",
-            CsrBuilder::new("system:node:n1"),
-        ),
-        (
-            "node two organizations",
-            n1().organization("developers"),
-        ),
+        ("node no organization", CsrBuilder::new("system:node:n1")),
+        ("node two organizations", n1().organization("developers")),
         ("serving", n1().dns("n1.example.com").ip(v4)),
         ("serving IP", n1().ip(v6)),
-        ("serving email", n1().dns("n1.example.com").email("n1@example.com")),
-        ("serving URI", n1().dns("n1.example.com").uri("https://n1.example.com/")),
+        (
+            "serving email",
+            n1().dns("n1.example.com").email("n1@example.com"),
+        ),
+        (
+            "serving URI",
+            n1().dns("n1.example.com").uri("https://n1.example.com/"),
+        ),
         ("serving n2", node("system:node:n2").dns("n2.example.com")),
         ("serving name", node("n1").dns("n1.example.com")),
     ]

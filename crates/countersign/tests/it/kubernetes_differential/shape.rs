@@ -45,10 +45,15 @@ fn body(text: &str) -> Value {
 
 /// The envelope and the type inside; JSON shows the rest.
 fn protobuf(body: &[u8]) -> Value {
-    let kinds = ["CertificateSigningRequestList", "CertificateSigningRequest", "Status"];
+    let kinds = [
+        "CertificateSigningRequestList",
+        "CertificateSigningRequest",
+        "Status",
+    ];
     let has = |kind: &&str| {
         let head = body.get(..120.min(body.len())).unwrap_or_default();
-        head.windows(kind.len()).any(|window| window == kind.as_bytes())
+        head.windows(kind.len())
+            .any(|window| window == kind.as_bytes())
     };
     json!({"envelope": body.starts_with(b"k8s\0"), "kind": kinds.iter().find(|kind| has(kind))})
 }
@@ -71,6 +76,7 @@ fn object(mut members: Map<String, Value>) -> Value {
             ("resourceVersion", Value::String(text)) if is_version(text) => json!("<version>"),
             ("continue", Value::String(text)) if !text.is_empty() => json!("<continue>"),
             ("cells", Value::Array(cells)) => cells.iter().map(cell).collect(),
+            ("resourceRules" | "nonResourceRules", Value::Array(rules)) => sorted(rules),
             ("groups", Value::Array(groups)) if groups.iter().any(|g| g["versions"].is_array()) => {
                 served(groups, |group| &group["name"])
             }
@@ -88,10 +94,21 @@ fn object(mut members: Map<String, Value>) -> Value {
 fn served(groups: &[Value], name: impl Fn(&Value) -> &Value) -> Value {
     let mut groups: Vec<&Value> = groups
         .iter()
-        .filter(|group| name(group).as_str().is_some_and(|name| SERVED.contains(&name)))
+        .filter(|group| {
+            name(group)
+                .as_str()
+                .is_some_and(|name| SERVED.contains(&name))
+        })
         .collect();
     groups.sort_by_key(|group| name(group).to_string());
     groups.into_iter().cloned().map(normal).collect()
+}
+
+/// What somebody may is in no order.
+fn sorted(rules: &[Value]) -> Value {
+    let mut rules = rules.to_vec();
+    rules.sort_by_key(ToString::to_string);
+    Value::Array(rules)
 }
 
 /// Of a table: ages differ by what a run takes.
@@ -123,7 +140,10 @@ fn string(text: &str) -> String {
             (!inside).then_some((length, *word))
         });
         let version = is_after_version(&out)
-            .then(|| rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len()))
+            .then(|| {
+                rest.find(|c: char| !c.is_ascii_digit())
+                    .unwrap_or(rest.len())
+            })
             .filter(|length| *length > 0);
         let length = match (replaced, version) {
             (Some((length, word)), _) => {
@@ -166,6 +186,8 @@ fn is_after_version(text: &str) -> bool {
         "ResourceVersion in precondition: ",
         "ResourceVersion in object meta: ",
         "current: ",
+        "ResourceVersion in the precondition (",
+        "ResourceVersion in record (",
     ]
     .iter()
     .any(|end| text.ends_with(end))
@@ -200,17 +222,31 @@ const SERVED: [&str; 4] = [
 fn only_what_must_differ_is_left_out() {
     let same = |left: &str, right: &str| assert_eq!(body(left), body(right));
     let other = |left: &str, right: &str| assert_ne!(body(left), body(right));
-    let uid = |digit: &str| format!("{{\"uid\":\"{}\"}}", "hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh".replace('h', digit));
+    let uid = |digit: &str| {
+        format!(
+            "{{\"uid\":\"{}\"}}",
+            "hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh".replace('h', digit)
+        )
+    };
     same(&uid("a"), &uid("b"));
     other(&uid("a"), r#"{"uid":"x"}"#);
     same(r#"{"resourceVersion":"7"}"#, r#"{"resourceVersion":"812"}"#);
     other(r#"{"resourceVersion":"7"}"#, r#"{"resourceVersion":"0"}"#);
     other(r#"{"resourceVersion":"7"}"#, "{}");
-    same("\"too old resource version: 7 (12)\"", "\"too old resource version: 8 (9)\"");
-    other("\"too old resource version: 7 (12)\"", "\"too large resource version: 8\"");
+    same(
+        "\"too old resource version: 7 (12)\"",
+        "\"too old resource version: 8 (9)\"",
+    );
+    other(
+        "\"too old resource version: 7 (12)\"",
+        "\"too large resource version: 8\"",
+    );
     same(r#"{"cells":["a","3s"]}"#, r#"{"cells":["a","12s"]}"#);
     other(r#"{"cells":["a","3s"]}"#, r#"{"cells":["a","10m"]}"#);
-    same(r#"{"t":"2026-01-01T00:00:00Z"}"#, r#"{"t":"2027-01-01T00:00:09Z"}"#);
+    same(
+        r#"{"t":"2026-01-01T00:00:00Z"}"#,
+        r#"{"t":"2027-01-01T00:00:09Z"}"#,
+    );
     other(r#"{"t":"2026-01-01T00:00:00Z"}"#, r#"{"t":null}"#);
     other("{\"a\":1}\n{\"b\":1}\n", "{\"a\":1}\n");
 }

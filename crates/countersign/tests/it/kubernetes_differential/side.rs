@@ -87,7 +87,12 @@ impl<'a> Side<'a> {
         let body = self.filled(&step.body(&self.objects));
         let mut headers: Vec<(String, String)> = Vec::new();
         let json = Some("application/json".to_owned()).filter(|_| !body.is_empty());
-        if let Some(kind) = step.content_type.clone().or(json).filter(|kind| kind != "none") {
+        if let Some(kind) = step
+            .content_type
+            .clone()
+            .or(json)
+            .filter(|kind| kind != "none")
+        {
             headers.push(("Content-Type".to_owned(), kind));
         }
         let accept = step.accept.clone();
@@ -152,7 +157,11 @@ pub(crate) fn user_of(
     assert!(made.success(), "{user}: {made}");
     let config: Value = serde_saphyr::from_str(&made.stdout).unwrap();
     let credentials = &config["users"][0]["user"];
-    let field = |name: &str| STANDARD.decode(credentials[name].as_str().unwrap()).unwrap();
+    let field = |name: &str| {
+        STANDARD
+            .decode(credentials[name].as_str().unwrap())
+            .unwrap()
+    };
     let pair = (field("client-certificate-data"), field("client-key-data"));
     let ca = fs::read(site.path("issuers/kubernetes/ca_crt.pem")).unwrap();
     HttpsClient::new(address_of(server), &ca, Some((&pair.0, &pair.1))).unwrap()

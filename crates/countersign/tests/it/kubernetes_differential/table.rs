@@ -143,7 +143,8 @@ impl Certified {
             body: Some(json!({"metadata": {"name": name}, "spec": spec})),
             ..step("created", "POST csr".to_owned())
         };
-        let condition = json!({"type": "Approved", "status": "True", "reason": "R", "message": "m"});
+        let condition =
+            json!({"type": "Approved", "status": "True", "reason": "R", "message": "m"});
         let approved = Step {
             content_type: Some("application/merge-patch+json".to_owned()),
             body: Some(json!({"status": {"conditions": [condition]}})),
@@ -218,21 +219,20 @@ fn yes() -> bool {
 }
 
 const PARTS: [&str; 8] = [
-    "creating",
-    "reading",
-    "changing",
-    "deciding",
-    "watching",
-    "deleting",
-    "surface",
-    "rights",
+    "creating", "reading", "changing", "deciding", "watching", "deleting", "surface", "rights",
 ];
 
 const PLACES: [(&str, &str); 10] = [
-    ("csr", "/apis/certificates.k8s.io/v1/certificatesigningrequests"),
+    (
+        "csr",
+        "/apis/certificates.k8s.io/v1/certificatesigningrequests",
+    ),
     ("certificates", "/apis/certificates.k8s.io/v1"),
     ("rbac", "/apis/rbac.authorization.k8s.io/v1"),
-    ("clusterroles", "/apis/rbac.authorization.k8s.io/v1/clusterroles"),
+    (
+        "clusterroles",
+        "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    ),
     (
         "clusterrolebindings",
         "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",

@@ -67,7 +67,16 @@ pub(super) async fn replace<T: Granting>(
         }
         None => {
             call.authorize_on::<T>("create")?;
-            let Decoded { object, warnings } = decoded;
+            let Decoded {
+                mut object,
+                warnings,
+            } = decoded;
+            let uid = &object.metadata().uid;
+            if !uid.is_empty() {
+                return Err(T::RESOURCE.uid_conflict(&call.name, uid, "").into());
+            }
+            // The version was that of an object that is gone.
+            object.metadata_mut().resource_version.clear();
             let object = door.create_role(Place::of(&call), object, &options).await?;
             (StatusCode::CREATED, object, warnings)
         }
@@ -138,10 +147,12 @@ impl<T: Granting> Change<T> {
                 let decoded = patch::apply(*kind, old, body, *validation)
                     .map_err(|fault| patch_refusal(fault, named))?;
                 let found = &decoded.object.metadata().name;
-                match found == named {
-                    true => Ok(decoded),
-                    false => Err(Status::name_mismatch(found, named).into()),
+                if found != named {
+                    return Err(Status::name_mismatch(found, named).into());
                 }
+                // The body of a PUT says which object it means; a patch says what shall be.
+                update::immutable(old, &decoded.object)?;
+                Ok(decoded)
             }
         }
     }
@@ -156,7 +167,7 @@ impl KubernetesDoor {
     ) -> Result<T, Refusal> {
         if !object.metadata().resource_version.is_empty() {
             let text = "resourceVersion should not be set on objects to be created";
-            return Err(Status::internal_error(text).into());
+            return Err(Status::unforeseen(text).into());
         }
         let mut object = self.prepared(object, place)?;
         let base = object.metadata().generate_name.clone();
@@ -206,6 +217,7 @@ impl KubernetesDoor {
             let Decoded { object, warnings } = change.onto(&old)?;
             refuse_other_namespace(&object, place)?;
             update::preconditions(&old, &object)?;
+            update::immutable(&old, &object)?;
             let new = kept(&old, object);
             if new == old {
                 return Ok((new, warnings));
@@ -279,12 +291,6 @@ impl KubernetesDoor {
         new.check(old, &granter)
             .map_err(|fault| escalation_refusal(fault, T::RESOURCE, name))?;
         let mut errors = new.faults(old);
-        if name.is_empty() {
-            errors.push(FieldError::required(
-                "metadata.name",
-                "name or generateName is required",
-            ));
-        }
         // Everybody reads it who reads roles.
         if serde_json::to_string(new).is_ok_and(|text| looks_like_a_token(&text)) {
             let detail = "holds an enrolment token, which is a secret: revoke it and mint another";
