@@ -240,17 +240,17 @@ impl Call {
         Ok(body)
     }
 
-    /// The sender, to be judged again while the answer goes on.
-    pub(super) fn standing(&self, action: Action) -> Standing {
-        Standing {
+    /// The sender, to be judged again while the answer to what it was last allowed goes on. `None`: it was allowed nothing.
+    pub(super) fn standing(&self, reach: Reach) -> Option<Standing> {
+        Some(Standing {
             door: self.door.clone(),
             peer: self.peer.clone(),
             bearer: self.bearer.clone(),
-            username: self.user.info().username.clone(),
-            is_token: User::behind(&self.peer, &self.door.authority, &self.door.issuer).is_none(),
-            action,
+            user: self.user.clone(),
+            action: self.allowed.clone()?,
+            reach,
             checked: Instant::now(),
-        }
+        })
     }
 
     /// Whether this connection, or the server, is about to end: what goes on must end then.
@@ -269,41 +269,38 @@ pub(super) struct Standing {
     door: KubernetesDoor,
     peer: Peer,
     bearer: Option<Bearer>,
-    username: String,
-    /// Whether it is known by its token alone.
-    is_token: bool,
+    user: User,
     action: Action,
+    /// What it was allowed to do it with when it began.
+    reach: Reach,
     /// When the token was last looked up.
     checked: Instant,
 }
 
 impl Standing {
-    /// Whether the sender is still somebody, and still allowed this. Certificates are judged at every call; a token, which
-    /// has to be looked up, once in a while.
+    /// Whether the sender is still somebody, and still allowed this. Certificates and rights are judged at every call; a
+    /// token, which has to be looked up, once in a while.
     pub(super) async fn holds(&mut self) -> bool {
-        let user = match (
-            User::behind(&self.peer, &self.door.authority, &self.door.issuer),
-            &self.bearer,
-        ) {
-            (Some(user), _) => user,
-            (None, None) => return false,
-            (None, Some(_)) if self.is_token && self.checked.elapsed() < TOKEN_PAUSE => {
-                return true;
-            }
-            (None, Some(bearer)) => {
+        let certificate = User::behind(&self.peer, &self.door.authority, &self.door.issuer);
+        let is_fresh = self.user.bears_token() && self.checked.elapsed() < TOKEN_PAUSE;
+        let user = match certificate {
+            Some(user) => user,
+            None if is_fresh => self.user.clone(),
+            None => {
                 self.checked = Instant::now();
-                match User::known(&self.peer, Some(bearer), &self.door, None).await {
+                let bearer = self.bearer.as_ref();
+                match User::known(&self.peer, bearer, &self.door, None).await {
                     Ok(Some(user)) => user,
                     Ok(None) | Err(_) => return false,
                 }
             }
         };
         // With the certificate, somebody else may be left: what was selected for one is not the other's.
-        if user.info().username != self.username {
+        if user.info().username != self.user.info().username {
             return false;
         }
-        let asked = self.action.attributes();
-        self.door.authorize(&user, &asked).is_ok()
+        let (reach, _) = self.door.authorizer.reach(&user, &self.action.attributes());
+        reach == Reach::Everything || (reach == Reach::Own && self.reach == Reach::Own)
     }
 }
 

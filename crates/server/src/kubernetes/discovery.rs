@@ -207,5 +207,5 @@ static OPENAPI: LazyLock<[OpenApi; 2]> = LazyLock::new(|| {
     ]
 });
 
-const GROUPS: [ApiGroup; 4] = [AUTHENTICATION, AUTHORIZATION, CERTIFICATES, RBAC];
+const GROUPS: [ApiGroup; 4] = [CERTIFICATES, AUTHENTICATION, AUTHORIZATION, RBAC];
 const OPENAPI_V2: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";

@@ -164,6 +164,14 @@ impl User {
         self.credential == Credential::EnrolmentToken
     }
 
+    /// Whether the user is known by a token of whatever kind.
+    pub(super) fn bears_token(&self) -> bool {
+        match self.credential {
+            Credential::EnrolmentToken | Credential::BootstrapToken => true,
+            Credential::Certificate | Credential::Nothing => false,
+        }
+    }
+
     pub(super) fn is_administrator(&self) -> bool {
         self.info.groups.iter().any(|group| group == MASTERS)
     }

@@ -75,7 +75,7 @@ pub(super) struct Read<'a> {
 /// Answers a list or a watch of any kind of objects.
 pub(super) async fn collection<T: Cached>(
     door: &KubernetesDoor,
-    call: Call,
+    mut call: Call,
     read: Read<'_>,
 ) -> Answer {
     let Asked {
@@ -83,7 +83,7 @@ pub(super) async fn collection<T: Cached>(
         client,
         shape,
         query,
-    } = Asked::of::<T>(door, &call, read)?;
+    } = Asked::of::<T>(door, &mut call, read)?;
     drop(call);
     match query {
         CollectionQuery::List(options) => door.list::<T>(&selection, &options, shape).await,
@@ -102,26 +102,29 @@ struct Asked {
 }
 
 impl Asked {
-    fn of<T: Kind>(door: &KubernetesDoor, call: &Call, read: Read<'_>) -> Result<Self, Refusal> {
+    fn of<T: Kind>(
+        door: &KubernetesDoor,
+        call: &mut Call,
+        read: Read<'_>,
+    ) -> Result<Self, Refusal> {
         let by_path = read.is_watch.then_some(("watch", "true"));
-        let pairs = || by_path.into_iter().chain(call.pairs());
+        let verb = match query::is_watch(by_path.into_iter().chain(call.pairs())) {
+            true => "watch",
+            false => "list",
+        };
+        // Who may not ask is told only that, whatever else is wrong.
         let selection = Selection::of::<T>(call);
         let name = selection.as_ref().ok().and_then(Selection::name);
-        let action = Action {
-            verb: match query::is_watch(pairs()) {
-                true => "watch",
-                false => "list",
-            },
+        let reach = call.authorize_action(Action {
+            verb,
             resource: T::RESOURCE,
             subresource: "",
             name: name.unwrap_or_default().to_owned(),
             namespace: call.namespace.clone(),
-        };
-        // Who may not list hears that first, whatever is wrong with what they select.
-        let reach = door.authorize(&call.user, &action.attributes())?;
+        })?;
         let mut selection = selection?;
         let client = Client {
-            standing: call.standing(action),
+            standing: call.standing(reach).ok_or_else(Status::unauthorized)?,
             closing: call.closing(),
         };
         if let (Reach::Own, Some(limits)) = (reach, read.limits) {
@@ -132,7 +135,7 @@ impl Asked {
             selection,
             client,
             shape: call.shape(Offer::All)?,
-            query: CollectionQuery::from_query(pairs())?,
+            query: CollectionQuery::from_query(by_path.into_iter().chain(call.pairs()))?,
         })
     }
 }

@@ -66,7 +66,7 @@ async fn answer_about_others(door: &KubernetesDoor, mut call: Call, kind: Review
 /// Reads a review that its sender may ask for.
 async fn read(call: &mut Call, kind: ReviewKind) -> Result<Review, Refusal> {
     // Only local reviews have a parameter in their path.
-    let namespace = call.name.clone();
+    let namespace = call.namespace.clone();
     call.authorize_action(Action {
         verb: "create",
         resource: kind.resource(),

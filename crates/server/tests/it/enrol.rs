@@ -19,7 +19,8 @@ use serde_json::{Value, json};
 
 use crate::exchange::{Answer, Call};
 use crate::world::{
-    CUSTOM, KUBE_CLIENT, PUPPET_ADMIN, PUPPET_AGENT, START, Setup, World, signer_name,
+    CUSTOM, KUBE_CLIENT, KUBERNETES_ADMIN, PUPPET_ADMIN, PUPPET_AGENT, START, Setup, World,
+    signer_name,
 };
 
 pub(crate) struct Office {
@@ -40,6 +41,7 @@ impl Office {
         let policy = PolicyState::default();
         let native = EnrolDoor::new(world.authority.clone(), issuer.clone())
             .with_administrators(signer_name(PUPPET_ADMIN))
+            .with_kubernetes_users(signer_name(KUBERNETES_ADMIN), world.kubernetes_issuer())
             .with_limits(limits)
             .with_policy(policy.clone());
         let native = router(native);

@@ -22,6 +22,8 @@ mod updates;
 mod watch_load;
 mod watching;
 
+use std::sync::Arc;
+
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::response::Response;
@@ -30,7 +32,7 @@ use base64::engine::general_purpose::STANDARD;
 use countersign_authority::store::Past;
 use countersign_authority::{RequestRecord, RequestState};
 use countersign_server::Peer;
-use countersign_server::kubernetes::{DOOR, KubernetesDoor, router};
+use countersign_server::kubernetes::{Authorizer, DOOR, KubernetesDoor, router};
 use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::keys;
 use http::{HeaderMap, Request, StatusCode};
@@ -46,7 +48,7 @@ pub(super) const CSRS: &str = "/apis/certificates.k8s.io/v1/certificatesigningre
 pub(super) struct Api {
     pub(super) world: World,
     pub(super) admin: Peer,
-    pub(super) door: KubernetesDoor,
+    pub(super) authorizer: Arc<Authorizer>,
     router: Router,
 }
 
@@ -73,8 +75,8 @@ impl Api {
             .unwrap();
         let admin = world.kubernetes_admin().await;
         Self {
-            router: router(door.clone()),
-            door,
+            authorizer: door.authorizer.clone(),
+            router: router(door),
             admin,
             world,
         }

@@ -94,6 +94,11 @@ async fn answers_are_as_documented() {
         "name": "ten", "signer": PUPPET_ADMIN, "csr": CsrBuilder::new("ten").sign_pem(keys::p256_b()),
     });
     let administrator = administrator.to_string();
+    let of_user = |name: &str| {
+        let csr = CsrBuilder::new(name).organization("developers");
+        json!({"csr": csr.sign_pem(keys::p256_b())}).to_string()
+    };
+    let (user, nobody) = (of_user("jane"), of_user("system:anonymous"));
     let (used, _) = office.token("used").await;
     office.reserve(&used, "used").await;
     let listed = office.get("tokens?certname=minted").await;
@@ -116,6 +121,9 @@ async fn answers_are_as_documented() {
         ("POST /requests", "", administrator.as_str(), 201),
         ("POST /requests", "", administrator.as_str(), 409),
         ("POST /requests", "", "{}", 400),
+        ("POST /kubernetes-users", "", user.as_str(), 201),
+        ("POST /kubernetes-users", "", user.as_str(), 201),
+        ("POST /kubernetes-users", "", nobody.as_str(), 400),
         ("GET /requests/{door}/{name}", "puppet/web01", "", 200),
         ("GET /requests/{door}/{name}", "puppet/web04", "", 200),
         ("GET /requests/{door}/{name}", "puppet/known", "", 200),

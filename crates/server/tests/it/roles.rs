@@ -201,9 +201,10 @@ const PUPPET: [Row; 27] = [
 ];
 
 #[rustfmt::skip]
-const NATIVE: [Row; 51] = [
+const NATIVE: [Row; 52] = [
     ("GET", "/requests", "", "", "...y..yyyy", "read"),
     ("POST", "/requests", "", "", "........yy", "admin"),
+    ("POST", "/kubernetes-users", "", "", "........yy", "admin"),
     ("GET", "/requests/{door}/{name}", "puppet/absent.lab", "", "...y..yyyy", "read"),
     ("DELETE", "/requests/{door}/{name}", "puppet/absent.lab", "", "......yyyy", "sign for absent.lab"),
     ("DELETE", "/requests/{door}/{name}", "puppet/absent.prod", "", "......y.yy", "sign for absent.prod"),

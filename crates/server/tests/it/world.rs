@@ -304,6 +304,8 @@ impl World {
 pub(crate) struct Forged<'a> {
     pub(crate) common_name: &'a str,
     pub(crate) organization: Option<&'a str>,
+    /// Whether the name is an alternative name, too.
+    pub(crate) has_alt_name: bool,
     /// Ids of the user, as the Kubernetes door reads them.
     pub(crate) uids: &'a [&'a str],
     pub(crate) not_before: UnixTime,
@@ -318,6 +320,7 @@ impl<'a> Forged<'a> {
         Self {
             common_name,
             organization: None,
+            has_alt_name: true,
             uids: &[],
             not_before: START.minus_seconds(3600),
             not_after: START.plus_seconds(3600),
@@ -340,7 +343,7 @@ impl World {
     pub(crate) async fn forge(&self, by: &IssuerId, key: &Key, forged: &Forged<'_>) -> Vec<u8> {
         let issuer = self.authority.issuer(by).unwrap();
         let mut extensions = vec![ext::extended_key_usage(forged.usages)];
-        if !forged.common_name.is_empty() {
+        if forged.has_alt_name {
             let name = AltName::Dns(forged.common_name.into());
             extensions.push(ext::subject_alt_name(&[name], false));
         }

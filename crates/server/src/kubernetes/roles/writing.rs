@@ -145,7 +145,7 @@ impl<T: Granting> Change<T> {
             } => {
                 let named = &old.metadata().name;
                 let decoded = patch::apply(*kind, old, body, *validation)
-                    .map_err(|fault| patch_refusal(fault, named))?;
+                    .map_err(|fault| patch_refusal(fault, T::RESOURCE, named))?;
                 let found = &decoded.object.metadata().name;
                 if found != named {
                     return Err(Status::name_mismatch(found, named).into());
@@ -189,7 +189,7 @@ impl KubernetesDoor {
                 actor: place.user.requester(),
                 expected: None,
                 body: stored_body(&object),
-                detail: String::new(),
+                detail: object.detail(),
             };
             match self.authority.create_object(order).await {
                 Ok(record) => return self.settled(&record).await,
@@ -231,7 +231,7 @@ impl KubernetesDoor {
                 actor: place.user.requester(),
                 expected: Some(record.version),
                 body: stored_body(&new),
-                detail: String::new(),
+                detail: new.detail(),
             };
             let meta = new.metadata();
             let written = match meta.deletion_timestamp.is_some() && meta.finalizers.is_empty() {

@@ -15,6 +15,7 @@ use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::keys;
 use serde_json::{Value, json};
 
+use super::signing::elsewhere;
 use super::{Api, CSRS, Reply, approval_of, manifest, manifest_of, path_of, with_condition};
 use crate::world::{CUSTOM, Forged, KUBE_CLIENT, signer_name};
 
@@ -51,11 +52,7 @@ impl Api {
 
     async fn settle(&self, revision: Revision) {
         let authority = &self.world.authority;
-        self.door
-            .authorizer
-            .settle(authority, revision)
-            .await
-            .unwrap();
+        self.authorizer.settle(authority, revision).await.unwrap();
     }
 
     /// Gives a user a cluster role of these rules.
@@ -226,6 +223,53 @@ async fn the_documented_roles_of_requesters_and_approvers_behave_as_documented()
 }
 
 #[tokio::test]
+async fn the_documented_role_of_signers_behaves_as_documented() {
+    let api = Api::start().await;
+    let object = api.create(&elsewhere("vpn")).await;
+    let path = format!("{}/status", path_of(&object));
+    let failed = with_condition(&object, "Failed");
+    let mut labelled = object.clone();
+    labelled["metadata"]["labels"] = json!({"a": "b"});
+    let rules = |signers: &[&str], verb: &str| {
+        json!([
+            requests(&["get", "list", "watch"]),
+            {"apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests/status"], "verbs": ["update"]},
+            {"apiGroups": ["certificates.k8s.io"], "resources": ["signers"], "resourceNames": signers, "verbs": [verb]},
+        ])
+    };
+    let rows: [(&str, &[&str], &str, bool); 5] = [
+        ("every-signer", &[], "sign", true),
+        ("approver", &["example.org/vpn"], "approve", false),
+        ("other", &["example.com/*"], "sign", false),
+        ("exact", &["example.org/vpn"], "sign", true),
+        ("domain", &["example.org/*"], "sign", true),
+    ];
+    for (name, signers, verb, allowed) in rows {
+        let signer = api.user(name, "ops").await;
+        let put = |body: &Value| {
+            let dry = format!("{path}?dryRun=All");
+            let call = api.call("PUT", &dry).from(&signer).json(body);
+            call.send()
+        };
+        put(&failed).await.refuses(403, "Forbidden");
+        api.grant(name, rules(signers, verb)).await;
+        // What signing is not about needs no such right.
+        put(&labelled).await.ok();
+        let reply = put(&failed).await;
+        if allowed {
+            reply.ok();
+            continue;
+        }
+        let status = reply.refuses(403, "Forbidden");
+        assert_eq!(
+            status["message"],
+            "certificatesigningrequests.certificates.k8s.io \"vpn\" is forbidden: user not permitted to sign requests with \
+             signerName \"example.org/vpn\""
+        );
+    }
+}
+
+#[tokio::test]
 async fn grants_and_withdrawals_count_at_once() {
     let api = Api::start().await;
     let jane = api.user("jane", "dev").await;
@@ -284,6 +328,25 @@ async fn who_is_far_behind_still_hears_of_everything() {
     authority.trim_states(authority.revision()).await.unwrap();
     api.settle(written).await;
     assert_eq!(api.status(&jane, "GET", CSRS).await, 200);
+}
+
+/// Whoever watches by a role hears nothing more once it is taken away, and what came meanwhile is nobody's who lost it.
+#[tokio::test]
+async fn a_watch_ends_with_the_right_to_it() {
+    let api = Api::start().await;
+    let jane = api.user("jane", "dev").await;
+    api.grant("jane", json!([requests(&["watch"])])).await;
+    let call = api.call("GET", &format!("{CSRS}?watch=true")).from(&jane);
+    let mut stream = call.open().await;
+    assert_eq!(stream.status, 200);
+    api.create(&manifest("before")).await;
+    assert_eq!(stream.event().await["object"]["metadata"]["name"], "before");
+    api.remove(RbacKind::ClusterRoleBinding, "jane").await;
+    api.create(&manifest("after")).await;
+    while let Some(event) = stream.next().await {
+        let name = event["object"]["metadata"]["name"].clone();
+        assert_ne!(name, "after", "{event}");
+    }
 }
 
 #[tokio::test]
@@ -411,7 +474,11 @@ async fn who_shows_nothing_is_anonymous_and_may_be_given_a_role() {
         "forbidden: User \"system:anonymous\" cannot get path \"/apis\""
     );
     // A certificate without a name names nobody.
-    let nameless = api.holder(&Forged::client("")).await;
+    let forged = Forged {
+        has_alt_name: false,
+        ..Forged::client("")
+    };
+    let nameless = api.holder(&forged).await;
     let refused = api.call("GET", CSRS).from(&nameless).send().await;
     let message = refused.refuses(403, "Forbidden")["message"].clone();
     assert!(message.as_str().unwrap().contains("\"system:anonymous\""));
@@ -750,7 +817,7 @@ async fn policies_ask_the_same_roles() {
         source: None,
     };
     let is_allowed = |who: &Requester, subresource: &str| {
-        let answer = api.door.authorizer.review(who, &question(subresource));
+        let answer = api.authorizer.review(who, &question(subresource));
         matches!(answer, AccessAnswer::Allowed { .. })
     };
     let bootstrap = requester("system:bootstrap:abcdef", &["system:bootstrappers"]);
@@ -798,7 +865,7 @@ async fn nobody_grants_more_than_they_have() {
             rules,
             aggregated: false,
         };
-        api.door.authorizer.check_escalation(&jane, &draft)
+        api.authorizer.check_escalation(&jane, &draft)
     };
     let reader = |name: &str| RoleRef {
         api_group: "rbac.authorization.k8s.io".to_owned(),
@@ -812,7 +879,7 @@ async fn nobody_grants_more_than_they_have() {
         "user \"jane\" (groups=[]) is attempting to grant RBAC permissions not currently held:\n\
          {APIGroups:[\"certificates.k8s.io\"], Resources:[\"certificatesigningrequests\"], Verbs:[\"delete\"]}"
     );
-    let binds = |name: &str| api.door.authorizer.check_binding(&jane, &reader(name), "");
+    let binds = |name: &str| api.authorizer.check_binding(&jane, &reader(name), "");
     binds("jane").unwrap();
     binds("cluster-admin").unwrap_err();
     // The verbs for it make up for what is not held.
