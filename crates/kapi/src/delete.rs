@@ -150,12 +150,12 @@ impl DeleteOptions {
             .filter(|uid| *uid != meta.uid)
         {
             return Err(Box::new(
-                T::RESOURCE.uid_conflict(&meta.name, uid, &meta.uid),
+                T::RESOURCE.not_that_uid(&meta.name, uid, &meta.uid),
             ));
         }
         let version = self.preconditions.resource_version.as_deref();
         if let Some(version) = version.filter(|version| *version != meta.resource_version) {
-            return Err(Box::new(T::RESOURCE.version_conflict(
+            return Err(Box::new(T::RESOURCE.not_that_version(
                 &meta.name,
                 version,
                 &meta.resource_version,
@@ -275,13 +275,25 @@ mod tests {
         };
         wants(Some("u-1"), Some("7")).check(&stored).unwrap();
         let uid = wants(Some("u-2"), None).check(&stored).unwrap_err();
-        assert!(
-            uid.message
-                .ends_with("UID in precondition: u-2, UID in object meta: u-1"),
-            "{}",
-            uid.message
+        let prefix =
+            r#"Operation cannot be fulfilled on CertificateSigningRequest.certificates.k8s.io "a""#;
+        let says = |text: &str| format!("{prefix}: {text}");
+        assert_eq!(
+            uid.message,
+            says(
+                "the UID in the precondition (u-2) does not match the UID in record (u-1). \
+                 The object might have been deleted and then recreated"
+            )
         );
-        assert_eq!(wants(None, Some("6")).check(&stored).unwrap_err().code, 409);
+        let version = wants(None, Some("6")).check(&stored).unwrap_err();
+        assert_eq!(version.code, 409);
+        assert_eq!(
+            version.message,
+            says(
+                "the ResourceVersion in the precondition (6) does not match the ResourceVersion in record (7). \
+                 The object might have been modified"
+            )
+        );
     }
 
     #[test]

@@ -190,7 +190,7 @@ impl ApiGroup {
             entry
         };
         let resources: Vec<Value> = self.resources.iter().map(resource).collect();
-        json!({"metadata": {"name": self.name, "creationTimestamp": null},
+        json!({"metadata": {"name": self.name},
             "versions": [{"version": self.version, "resources": resources, "freshness": "Current"}]})
     }
 }

@@ -127,9 +127,9 @@ impl WatchEvent<Value> {
     /// Tells a client how far the watch is; `initial_end` also that the state at its start has been sent in full.
     #[must_use]
     pub fn bookmark<T: Kind>(resource_version: &str, initial_end: InitialEvents) -> Self {
-        let mut metadata = json!({"resourceVersion": resource_version, "creationTimestamp": null});
+        let mut metadata = json!({"resourceVersion": resource_version});
         if initial_end == InitialEvents::Complete {
-            metadata = json!({"resourceVersion": resource_version, "creationTimestamp": null,
+            metadata = json!({"resourceVersion": resource_version,
                 "annotations": {"k8s.io/initial-events-end": "true"}});
         }
         let mut object = T::blank();

@@ -150,7 +150,7 @@ pub(crate) fn qualified_name_faults(text: &str) -> Vec<String> {
                 &["MyName", "my.name", "123-abc"],
             );
             return vec![format!(
-                "a qualified name {rule} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+                "a valid label key {rule} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
             )];
         }
         Some((prefix, name)) => {
@@ -169,7 +169,7 @@ pub(crate) fn qualified_name_faults(text: &str) -> Vec<String> {
     if name.is_empty() {
         faults.push("name part must be non-empty".to_owned());
     } else if name.len() > LABEL_MAX {
-        faults.push(format!("name part {}", too_long_text(LABEL_MAX)));
+        faults.push(format!("name part {}", too_many_bytes_text(LABEL_MAX)));
     }
     if !is_qualified_part(name) {
         let rule = rule_text(
@@ -186,7 +186,7 @@ pub(crate) fn qualified_name_faults(text: &str) -> Vec<String> {
 pub(crate) fn label_value_faults(text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     if text.len() > LABEL_MAX {
-        faults.push(too_long_text(LABEL_MAX));
+        faults.push(too_many_bytes_text(LABEL_MAX));
     }
     if !text.is_empty() && !is_qualified_part(text) {
         let form = format!("({QUALIFIED_FORM})?");
@@ -245,6 +245,11 @@ fn is_qualified_part(text: &str) -> bool {
 
 fn too_long_text(limit: usize) -> String {
     format!("must be no more than {limit} characters")
+}
+
+/// API servers have this text for labels and the other one for names.
+fn too_many_bytes_text(limit: usize) -> String {
+    format!("must be no more than {limit} bytes")
 }
 
 fn rule_text(rule: &str, form: &str, examples: &[&str]) -> String {

@@ -198,14 +198,23 @@ fn strategic_field(
     })
 }
 
-fn unite(mut old: Vec<Value>, patch: Vec<Value>) -> Value {
-    let mut known: BTreeSet<String> = old.iter().map(ToString::to_string).collect();
-    old.extend(
-        patch
-            .into_iter()
-            .filter(|item| known.insert(item.to_string())),
-    );
-    Value::Array(old)
+/// Both sets in the order that API servers give them: what is new stands before those stored ones that follow what
+/// stood before it in the patch.
+fn unite(old: Vec<Value>, patch: Vec<Value>) -> Value {
+    let place = |item: &Value| old.iter().position(|stored| stored == item);
+    let mut seen = BTreeSet::new();
+    let mut sent: Vec<&Value> = patch.iter().collect();
+    sent.retain(|item| seen.insert(item.to_string()));
+    let mut kept = old.iter().filter(|item| !sent.contains(item)).peekable();
+    let mut united = Vec::new();
+    for item in &sent {
+        while let Some(stored) = kept.next_if(|stored| place(stored) < place(item)) {
+            united.push(stored.clone());
+        }
+        united.push((*item).clone());
+    }
+    united.extend(kept.cloned());
+    Value::Array(united)
 }
 
 fn merge_elements(

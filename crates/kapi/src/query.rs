@@ -358,7 +358,9 @@ fn number(field: &str, text: &str) -> Result<i64, QueryFault> {
 
 fn list_version(text: &str) -> Result<u64, QueryFault> {
     let read = text.parse();
-    read.map_err(|_| QueryFault::Unreadable(bad_version(text)))
+    read.map_err(|_| {
+        QueryFault::Unreadable(format!("invalid resource version: {}", bad_version(text)))
+    })
 }
 
 fn watch_version(text: &str) -> Result<u64, QueryFault> {

@@ -193,13 +193,28 @@ impl Resource<'_> {
         self.conflict(name, &text)
     }
 
-    /// 409: another version of the object than the one meant.
+    /// 409: another object than the one that was to be deleted.
     #[must_use]
-    pub fn version_conflict(&self, name: &str, wanted: &str, found: &str) -> Status {
-        let text = format!(
-            "Precondition failed: ResourceVersion in precondition: {wanted}, ResourceVersion in object meta: {found}"
-        );
-        self.conflict(name, &text)
+    pub fn not_that_uid(&self, name: &str, wanted: &str, found: &str) -> Status {
+        self.by_kind().conflict(
+            name,
+            &format!(
+                "the UID in the precondition ({wanted}) does not match the UID in record ({found}). \
+                 The object might have been deleted and then recreated"
+            ),
+        )
+    }
+
+    /// 409: another version of the object than the one that was to be deleted.
+    #[must_use]
+    pub fn not_that_version(&self, name: &str, wanted: &str, found: &str) -> Status {
+        self.by_kind().conflict(
+            name,
+            &format!(
+                "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record \
+                 ({found}). The object might have been modified"
+            ),
+        )
     }
 
     /// 422: fields are wrong.
@@ -293,6 +308,14 @@ impl Resource<'_> {
         Status::failure(409, "Conflict", message, Some(self.details(name)))
     }
 
+    /// Some errors name the kind where others name the resource.
+    fn by_kind(&self) -> Self {
+        Self {
+            resource: self.kind,
+            ..*self
+        }
+    }
+
     fn qualified(&self) -> String {
         qualify(self.resource, self.group)
     }
@@ -358,6 +381,11 @@ impl Status {
     /// 400: body and URL name different objects.
     #[must_use]
     pub fn name_mismatch(body: &str, url: &str) -> Self {
+        if body.is_empty() {
+            return Self::bad_request(format!(
+                "the name of the object ({url} based on URL) was undeterminable: name must be provided"
+            ));
+        }
         Self::bad_request(format!(
             "the name of the object ({body}) does not match the name on the URL ({url})"
         ))
@@ -430,15 +458,6 @@ impl Status {
     #[must_use]
     pub fn unforeseen(message: impl Into<String>) -> Self {
         Self::failure(500, "", message.into(), None)
-    }
-
-    /// The same without a time to try again.
-    #[must_use]
-    pub fn without_retry(mut self) -> Self {
-        if let Some(details) = &mut self.details {
-            details.retry_after_seconds = 0;
-        }
-        self
     }
 
     /// 504: the resource version has not been reached yet.

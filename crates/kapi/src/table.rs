@@ -13,8 +13,8 @@ pub struct Table<'a, T> {
     kind: &'static str,
     api_version: &'static str,
     metadata: ListMeta,
-    #[serde(skip_serializing_if = "<[Column]>::is_empty")]
-    column_definitions: &'static [Column],
+    /// `null` where the client knows them.
+    column_definitions: Option<&'static [Column]>,
     rows: Vec<Row<'a, T>>,
 }
 
@@ -75,8 +75,8 @@ impl<'a, T: Kind> Table<'a, T> {
         now: Time,
     ) -> Self {
         let column_definitions = match columns {
-            Columns::Defined => T::COLUMNS,
-            Columns::Known => &[],
+            Columns::Defined => Some(T::COLUMNS),
+            Columns::Known => None,
         };
         let row = |object: &'a T| Row {
             cells: object.cells(now),
@@ -212,7 +212,7 @@ mod tests {
             json!(["", "<unknown>", "<none>", "", "<none>", "Pending"])
         );
         assert_eq!(table["rows"][0]["object"], Value::Null);
-        assert!(table.get("columnDefinitions").is_none());
+        assert_eq!(table.get("columnDefinitions"), Some(&Value::Null));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::field::{FieldError, go_quote};
 use crate::kind::Kind;
 use crate::meta::ObjectMeta;
 use crate::model::{
@@ -57,9 +58,10 @@ pub fn prepare_create(
 }
 
 /// Checks what the body of an update says about the object it was made from: uid and resource version, where given.
+/// Version zero is any.
 ///
 /// # Errors
-/// The 409 to answer.
+/// The 409 to answer, or the 500 that API servers have for a version that is no number.
 pub fn preconditions<T: Kind>(old: &T, new: &T) -> Result<(), Box<Status>> {
     let (old, new) = (old.metadata(), new.metadata());
     if !new.uid.is_empty() && new.uid != old.uid {
@@ -67,10 +69,45 @@ pub fn preconditions<T: Kind>(old: &T, new: &T) -> Result<(), Box<Status>> {
             T::RESOURCE.uid_conflict(&old.name, &new.uid, &old.uid),
         ));
     }
-    if !new.resource_version.is_empty() && new.resource_version != old.resource_version {
-        return Err(Box::new(T::RESOURCE.modified(&old.name)));
+    if new.resource_version.is_empty() || new.resource_version == old.resource_version {
+        return Ok(());
     }
-    Ok(())
+    match new.resource_version.parse::<u64>() {
+        Ok(0) => Ok(()),
+        Ok(_) => Err(Box::new(T::RESOURCE.modified(&old.name))),
+        Err(_) => {
+            let version = go_quote(&new.resource_version);
+            let text = format!("strconv.ParseUint: parsing {version}: invalid syntax");
+            Err(Box::new(Status::unforeseen(text)))
+        }
+    }
+}
+
+/// Checks that an update leaves alone what only the server sets; what it leaves out stays as it is.
+///
+/// # Errors
+/// The 422 to answer.
+pub fn immutable<T: Kind>(old: &T, new: &T) -> Result<(), Box<Status>> {
+    let (old, new) = (old.metadata(), new.metadata());
+    let mut errors = Vec::new();
+    if !new.uid.is_empty() && new.uid != old.uid {
+        let uid = new.uid.as_str();
+        errors.push(FieldError::invalid("metadata.uid", uid, IMMUTABLE));
+    }
+    if let Some(time) = new.deletion_timestamp
+        && Some(time) != old.deletion_timestamp
+    {
+        let field = "metadata.deletionTimestamp";
+        errors.push(FieldError::invalid(
+            field,
+            time.to_string().as_str(),
+            IMMUTABLE,
+        ));
+    }
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(Box::new(T::RESOURCE.invalid(&old.name, &errors))),
+    }
 }
 
 /// Makes a client's update into what would be stored. What an endpoint may not change is silently restored from `old`.
@@ -152,5 +189,56 @@ fn fill_times(old: &[Condition], new: &mut [Condition], now: Time) {
                 .copied();
             condition.last_transition_time = Some(kept.unwrap_or(now));
         }
+    }
+}
+
+const IMMUTABLE: &str = "field is immutable";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(uid: &str, version: &str) -> CertificateSigningRequest {
+        let mut object = CertificateSigningRequest::default();
+        object.metadata.name = "a".into();
+        object.metadata.uid = uid.into();
+        object.metadata.resource_version = version.into();
+        object
+    }
+
+    #[test]
+    fn versions_are_numbers_and_zero_is_any() {
+        let stored = object("u", "7");
+        for (version, code) in [
+            ("", None),
+            ("7", None),
+            ("0", None),
+            ("6", Some(409)),
+            ("abc", Some(500)),
+        ] {
+            let outcome = preconditions(&stored, &object("", version));
+            assert_eq!(outcome.err().map(|status| status.code), code, "{version}");
+        }
+        assert_eq!(
+            preconditions(&stored, &object("w", "7")).unwrap_err().code,
+            409
+        );
+    }
+
+    #[test]
+    fn what_the_server_sets_stays() {
+        let stored = object("u", "7");
+        immutable(&stored, &object("", "")).unwrap();
+        let mut new = object("w", "");
+        new.metadata.deletion_timestamp = Some(Time::from_unix(0).unwrap());
+        let status = immutable(&stored, &new).unwrap_err();
+        assert_eq!(status.code, 422);
+        let fields: Vec<&str> = status
+            .details
+            .iter()
+            .flat_map(|it| &it.causes)
+            .map(|it| it.field.as_str())
+            .collect();
+        assert_eq!(fields, ["metadata.uid", "metadata.deletionTimestamp"]);
     }
 }

@@ -405,6 +405,13 @@ fn finalizers(meta: &ObjectMeta, errors: &mut FieldErrors) {
             detail,
         ));
     }
+    for (index, finalizer) in meta.finalizers.iter().enumerate() {
+        if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer.as_str()) {
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            let field = format!("{field}[{index}]");
+            errors.push(FieldError::invalid(field, finalizer.as_str(), detail));
+        }
+    }
 }
 
 fn managed_fields(meta: &ObjectMeta, errors: &mut FieldErrors) {
@@ -447,6 +454,8 @@ fn has_duplicates<'a>(items: impl Iterator<Item = &'a str>) -> bool {
 
 /// A signer of old that no new object may name.
 pub const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
+/// Those that Kubernetes itself knows by names without a domain.
+const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 const MIN_EXPIRATION_SECONDS: i32 = 600;
 const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 const MAX_SUBRESOURCE_BYTES: usize = 256;

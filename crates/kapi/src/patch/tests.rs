@@ -75,7 +75,7 @@ fn strategic_merge_follows_the_schema() {
             "finalizers unite",
             json!({"metadata": {"finalizers": ["example.com/g", "example.com/f"]}}),
             "/metadata/finalizers",
-            json!(["example.com/f", "example.com/g"]),
+            json!(["example.com/g", "example.com/f"]),
         ),
         (
             "finalizer removed",

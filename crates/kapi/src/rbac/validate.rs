@@ -297,7 +297,7 @@ fn selector(
     if values == LabelValues::WellFormed && !selector.is_well_formed() {
         errors.push(FieldError::invalid(
             field,
-            "null",
+            serde_json::Value::Null,
             "invalid label selector.",
         ));
     }
@@ -508,7 +508,7 @@ mod tests {
                 &[
                     "aggregationRule.clusterRoleSelectors[0].matchExpressions[0].values: Required value: must be \
                      specified when `operator` is 'In' or 'NotIn'",
-                    "aggregationRule.clusterRoleSelectors[0]: Invalid value: \"null\": invalid label selector.",
+                    "aggregationRule.clusterRoleSelectors[0]: Invalid value: null: invalid label selector.",
                 ],
             ),
             (
@@ -516,7 +516,7 @@ mod tests {
                 &[
                     "aggregationRule.clusterRoleSelectors[0].matchExpressions[0].operator: Invalid value: \"Like\": not \
                      a valid selector operator",
-                    "aggregationRule.clusterRoleSelectors[0]: Invalid value: \"null\": invalid label selector.",
+                    "aggregationRule.clusterRoleSelectors[0]: Invalid value: null: invalid label selector.",
                 ],
             ),
         ];

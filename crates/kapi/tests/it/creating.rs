@@ -193,7 +193,15 @@ fn every_rule_for_new_objects_has_its_error() {
         (
             "V9 finalizer",
             |o| o.metadata.finalizers.push("a b".into()),
-            &["Invalid metadata.finalizers"],
+            &[
+                "Invalid metadata.finalizers",
+                "Invalid metadata.finalizers[0]",
+            ],
+        ),
+        (
+            "V9 finalizer without a domain",
+            |o| o.metadata.finalizers = vec!["orphan".into(), "x".into()],
+            &["Invalid metadata.finalizers[1]"],
         ),
         (
             "V9 finalizers that contradict",

@@ -222,11 +222,6 @@ pub(super) fn first_bytes(text: &str, limit: usize) -> &str {
 }
 
 impl Refusal {
-    /// The same without a time to try again.
-    pub(super) fn without_retry(self) -> Self {
-        Self(Box::new(self.0.without_retry()))
-    }
-
     /// The HTTP status.
     pub(super) fn code(&self) -> StatusCode {
         StatusCode::from_u16(self.0.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)

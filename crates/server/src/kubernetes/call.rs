@@ -12,7 +12,7 @@ use countersign_kapi::options::WriteOptions;
 use countersign_kapi::patch::PatchKind;
 use countersign_kapi::rbac::{Attributes, ResourceAction};
 use countersign_kapi::table::IncludeObject;
-use countersign_kapi::{Kind, Resource, Status};
+use countersign_kapi::{FieldError, Kind, Resource, Status};
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use tokio::time::Instant;
@@ -185,9 +185,10 @@ impl Call {
         let include = match form {
             AnswerForm::Table => {
                 IncludeObject::parse(self.parameter("includeObject")).ok_or_else(|| {
-                    Status::bad_request(
-                        "unrecognized includeObject value: it is Metadata, Object or None",
-                    )
+                    let value = self.parameter("includeObject");
+                    let detail = "must be 'Metadata', 'Object', 'None', or empty";
+                    let fault = FieldError::invalid("includeObject", value, detail);
+                    Status::bad_request(format!("Unable to convert to Table as requested: {fault}"))
                 })?
             }
             AnswerForm::Object | AnswerForm::Metadata => IncludeObject::default(),
@@ -201,7 +202,15 @@ impl Call {
 
     /// The options of a write; `of` names them in errors.
     pub(super) fn write_options(&self, of: Resource<'_>) -> Result<WriteOptions, Refusal> {
-        WriteOptions::from_query(self.pairs()).map_err(|errors| of.invalid("", &errors).into())
+        let mut read = WriteOptions::from_query(self.pairs());
+        if of == Resource::PATCH_OPTIONS && self.pairs().any(|(name, _)| name == "force") {
+            // No patch that is served here settles who owns a field.
+            let detail = "may not be specified for non-apply patch";
+            let mut errors = read.err().unwrap_or_default();
+            errors.push(FieldError::forbidden("force", detail));
+            read = Err(errors);
+        }
+        read.map_err(|errors| of.invalid("", &errors).into())
     }
 
     /// The format of the body.

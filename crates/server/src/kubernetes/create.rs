@@ -41,7 +41,7 @@ pub(super) async fn create(
     let now = door.now()?;
     if !decoded.object.metadata.resource_version.is_empty() {
         let text = "resourceVersion should not be set on objects to be created";
-        return Err(Status::internal_error(text).into());
+        return Err(Status::unforeseen(text).into());
     }
     let user = call.user.info().clone();
     let mut object = update::prepare_create(decoded.object, user, String::new(), now);

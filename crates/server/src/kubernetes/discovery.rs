@@ -140,7 +140,7 @@ pub(super) async fn openapi_document(Path((group, version)): Path<(String, Strin
     Ok(response)
 }
 
-/// Any path that is not served: a `Status` below a served version, plain text elsewhere. Who may not ask is told only that.
+/// Any path that is not served: a `Status` below a served group, plain text elsewhere. Who may not ask is told only that.
 pub(super) async fn unknown_path(
     State(door): State<KubernetesDoor>,
     Extension(user): Extension<User>,
@@ -150,7 +150,7 @@ pub(super) async fn unknown_path(
     let asked = Attributes::of_request(method.as_str(), uri.path(), false);
     door.authorize(&user, &asked)?;
     let served = |group: &ApiGroup| {
-        let prefix = format!("/apis/{}/{}/", group.name, group.version);
+        let prefix = format!("/apis/{}/", group.name);
         uri.path().starts_with(&prefix)
     };
     match GROUPS.iter().any(served) {

@@ -263,15 +263,10 @@ impl KubernetesDoor {
         options: &ListOptions,
         shape: Shape,
     ) -> Answer {
-        let future = |refusal: Refusal| match options.limit {
-            // As where they are read from the storage itself.
-            Some(_) => refusal.without_retry(),
-            None => refusal,
-        };
         let at = match (options.version, &options.continuation) {
             (_, Some(continuation)) => continuation.version(),
             (ListVersion::Exact(version), None) => {
-                self.reached(version).await.map_err(future)?;
+                self.reached(version).await?;
                 Some(version)
             }
             (ListVersion::AtLeast(version), None) => {

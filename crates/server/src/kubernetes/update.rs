@@ -68,7 +68,7 @@ async fn put(door: &KubernetesDoor, mut call: Call, endpoint: Endpoint) -> Answe
     let decoded =
         decode::object::<CertificateSigningRequest>(&body, format, options.field_validation)?;
     let named = &decoded.object.metadata.name;
-    if !named.is_empty() && *named != call.name {
+    if *named != call.name {
         return Err(Status::name_mismatch(named, &call.name).into());
     }
     let write = Write {
@@ -139,6 +139,8 @@ impl Change {
                 if found != named {
                     return Err(Status::name_mismatch(found, named).into());
                 }
+                // The body of a PUT says which object it means; a patch says what shall be.
+                update::immutable(old, &decoded.object)?;
                 Ok(decoded)
             }
         }
@@ -163,6 +165,7 @@ impl KubernetesDoor {
                 warnings,
             } = write.change.onto(&old)?;
             update::preconditions(&old, &new)?;
+            update::immutable(&old, &new)?;
             let new = update::prepare(write.endpoint, &old, new, now);
             self.validate(write.endpoint, &old, &new)?;
             refuse_secrets(&new, None)?;

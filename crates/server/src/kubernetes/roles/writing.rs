@@ -67,7 +67,16 @@ pub(super) async fn replace<T: Granting>(
         }
         None => {
             call.authorize_on::<T>("create")?;
-            let Decoded { object, warnings } = decoded;
+            let Decoded {
+                mut object,
+                warnings,
+            } = decoded;
+            let uid = &object.metadata().uid;
+            if !uid.is_empty() {
+                return Err(T::RESOURCE.uid_conflict(&call.name, uid, "").into());
+            }
+            // The version was that of an object that is gone.
+            object.metadata_mut().resource_version.clear();
             let object = door.create_role(Place::of(&call), object, &options).await?;
             (StatusCode::CREATED, object, warnings)
         }
@@ -138,10 +147,12 @@ impl<T: Granting> Change<T> {
                 let decoded = patch::apply(*kind, old, body, *validation)
                     .map_err(|fault| patch_refusal(fault, T::RESOURCE, named))?;
                 let found = &decoded.object.metadata().name;
-                match found == named {
-                    true => Ok(decoded),
-                    false => Err(Status::name_mismatch(found, named).into()),
+                if found != named {
+                    return Err(Status::name_mismatch(found, named).into());
                 }
+                // The body of a PUT says which object it means; a patch says what shall be.
+                update::immutable(old, &decoded.object)?;
+                Ok(decoded)
             }
         }
     }
@@ -156,7 +167,7 @@ impl KubernetesDoor {
     ) -> Result<T, Refusal> {
         if !object.metadata().resource_version.is_empty() {
             let text = "resourceVersion should not be set on objects to be created";
-            return Err(Status::internal_error(text).into());
+            return Err(Status::unforeseen(text).into());
         }
         let mut object = self.prepared(object, place)?;
         let base = object.metadata().generate_name.clone();
@@ -212,7 +223,8 @@ impl KubernetesDoor {
             let old: T = shown(&record)?;
             let Decoded { object, warnings } = change.onto(&old)?;
             refuse_other_namespace(&object, place)?;
-            let preconditions = update::preconditions(&old, &object);
+            let preconditions = update::preconditions(&old, &object)
+                .and_then(|()| update::immutable(&old, &object));
             let new = kept(&old, object);
             if new == old {
                 preconditions?;

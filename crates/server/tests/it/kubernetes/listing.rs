@@ -151,10 +151,9 @@ async fn lists_select_by_labels_and_fields() {
     api.get(&format!("{one}99999999"))
         .await
         .refuses(504, "Timeout");
-    // Where there is a limit, API servers do not say when to come back.
-    for (query, seconds) in [("", "1"), ("&limit=1", "")] {
+    for query in ["", "&limit=1"] {
         let path = format!("{CSRS}?resourceVersion=99999999{query}");
-        assert_eq!(api.get(&path).await.header("retry-after"), seconds);
+        assert_eq!(api.get(&path).await.header("retry-after"), "1", "{query}");
     }
 }
 

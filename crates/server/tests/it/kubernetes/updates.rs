@@ -184,6 +184,10 @@ async fn stale_and_mistaken_writes_are_conflicts() {
         .refuses(404, "NotFound");
     let mut blind = newer.clone();
     blind["metadata"] = json!({"labels": {"v": "3"}});
+    put(path.clone(), blind.clone())
+        .await
+        .refuses(400, "BadRequest");
+    blind["metadata"]["name"] = newer["metadata"]["name"].clone();
     let written = put(path, blind).await.ok();
     assert_eq!(
         written["metadata"]["labels"],
