@@ -283,34 +283,52 @@ impl<T: Kind> Cache<T> {
         self.read().objects.get(key).cloned()
     }
 
+    /// What takes out the object of a name whose new state cannot be read: it is not there.
+    pub(super) fn removal(&self, key: &Key, revision: u64) -> Option<Act<T>> {
+        let mut last = self.get(key)?.object.clone();
+        last.metadata_mut().resource_version = revision.to_string();
+        Stored::new(last)
+            .ok()
+            .map(|last| Act::Remove(Arc::new(last)))
+    }
+
     /// A part of the objects that `selects`.
     pub(super) fn page(
         &self,
         query: &PageQuery<'_>,
         selects: impl Fn(&T) -> bool,
     ) -> Result<Page<T>, TooOld> {
+        let (revision, candidates) = self.candidates(query)?;
+        let mut candidates = candidates.into_iter();
+        let mut page = Page {
+            revision,
+            objects: Vec::new(),
+            left: None,
+        };
+        for stored in candidates.by_ref().filter(|stored| selects(&stored.object)) {
+            if query.limit.is_some_and(|limit| page.objects.len() >= limit) {
+                page.left = Some(1);
+                break;
+            }
+            page.objects.push(stored);
+        }
+        page.left = page
+            .left
+            .map(|one| one.saturating_add(candidates.len() as u64));
+        Ok(page)
+    }
+
+    /// What a question is about, and as of when. To look at it takes long if much is asked of each object: that is not
+    /// done while the feeder waits.
+    fn candidates(&self, query: &PageQuery<'_>) -> Result<(u64, Vec<Arc<Stored<T>>>), TooOld> {
         let state = self.read();
         let past = match query.at {
             Some(at) if at < state.revision => state.past(at)?,
             Some(_) | None => BTreeMap::new(),
         };
-        let mut view = state.view(&past, query);
-        let mut page = Page {
-            revision: query.at.unwrap_or(state.revision).min(state.revision),
-            objects: Vec::new(),
-            left: None,
-        };
-        for stored in view.by_ref().filter(|stored| selects(&stored.object)) {
-            if query.limit.is_some_and(|limit| page.objects.len() >= limit) {
-                page.left = Some(1);
-                break;
-            }
-            page.objects.push(Arc::clone(stored));
-        }
-        page.left = page
-            .left
-            .map(|one| view.fold(one, |count, _| count.saturating_add(1)));
-        Ok(page)
+        let revision = query.at.unwrap_or(state.revision).min(state.revision);
+        let candidates = state.view(&past, query).cloned().collect();
+        Ok((revision, candidates))
     }
 
     /// The place behind a revision, which may be one to come.
