@@ -23,6 +23,7 @@ mod feed;
 mod identity;
 mod keeping;
 mod object;
+mod places;
 mod read;
 mod review;
 mod roles;
