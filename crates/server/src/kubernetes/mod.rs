@@ -24,6 +24,7 @@ mod identity;
 mod keeping;
 mod object;
 mod places;
+mod quota;
 mod read;
 mod review;
 mod roles;
