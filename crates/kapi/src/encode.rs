@@ -59,6 +59,59 @@ pub fn metadata_list<'a>(
     .write()
 }
 
+/// What stands around the items of a list that is put together while it is sent.
+#[derive(Debug)]
+pub struct ListFrame {
+    /// Before the first.
+    pub begin: Vec<u8>,
+    /// Behind the last.
+    pub end: Vec<u8>,
+}
+
+impl ListFrame {
+    /// Of whole objects, whose messages have these lengths.
+    #[must_use]
+    pub fn of_objects<T: Kind>(meta: &ListMeta, lengths: impl IntoIterator<Item = usize>) -> Self {
+        Self::of(T::API_VERSION, T::LIST_KIND, meta, lengths)
+    }
+
+    /// Of metadata, whose messages have these lengths.
+    #[must_use]
+    pub fn of_metadata(meta: &ListMeta, lengths: impl IntoIterator<Item = usize>) -> Self {
+        Self::of(META_VERSION, "PartialObjectMetadataList", meta, lengths)
+    }
+
+    fn of(
+        api_version: &str,
+        kind: &str,
+        meta: &ListMeta,
+        lengths: impl IntoIterator<Item = usize>,
+    ) -> Self {
+        let head = list_message(meta, []);
+        let items = lengths.into_iter().map(|length| {
+            let mut before = Writer::default();
+            before.begin(2, length);
+            before.into_bytes().len().saturating_add(length)
+        });
+        let length = items.fold(head.len(), usize::saturating_add);
+        let envelope = Envelope {
+            api_version,
+            kind,
+            raw: &[],
+        };
+        let (mut begin, end) = envelope.around(length);
+        begin.extend_from_slice(&head);
+        Self { begin, end }
+    }
+}
+
+/// Appends an item of a list, from its message.
+pub fn write_item(message: &[u8], bytes: &mut Vec<u8>) {
+    let mut writer = Writer::default();
+    writer.bytes(2, message);
+    bytes.extend_from_slice(&writer.into_bytes());
+}
+
 /// A status in its envelope.
 #[must_use]
 pub fn status(status: &Status) -> Vec<u8> {
@@ -117,7 +170,9 @@ fn list_message<'a>(meta: &ListMeta, messages: impl IntoIterator<Item = &'a [u8]
     writer.into_bytes()
 }
 
-fn metadata_message(meta: &ObjectMeta) -> Vec<u8> {
+/// The message of an object's metadata, without an envelope.
+#[must_use]
+pub fn metadata_message(meta: &ObjectMeta) -> Vec<u8> {
     let mut writer = Writer::default();
     writer.message(1, |writer| write_meta(writer, meta));
     writer.into_bytes()
@@ -186,6 +241,37 @@ mod tests {
             parts(envelope.raw, 1),
             [b"\x0a\x00\x12\x019\x1a\x05token\x20\x05".to_vec()]
         );
+    }
+
+    #[test]
+    fn a_list_in_parts_is_the_list() {
+        let meta = ListMeta {
+            resource_version: "9".into(),
+            ..ListMeta::default()
+        };
+        let objects: Vec<_> = (0..3).map(|n| sample(&"n".repeat(100 * n))).collect();
+        let in_parts = |frame: ListFrame, messages: &[Vec<u8>]| {
+            let mut bytes = frame.begin;
+            messages
+                .iter()
+                .for_each(|message| write_item(message, &mut bytes));
+            [bytes, frame.end].concat()
+        };
+        for count in 0..=objects.len() {
+            let objects = &objects[..count];
+            let messages: Vec<Vec<u8>> = objects.iter().map(Kind::to_protobuf).collect();
+            let frame = ListFrame::of_objects::<CertificateSigningRequest>(
+                &meta,
+                messages.iter().map(Vec::len),
+            );
+            let whole =
+                list::<CertificateSigningRequest>(&meta, messages.iter().map(Vec::as_slice));
+            assert_eq!(in_parts(frame, &messages), whole);
+            let metadata = || objects.iter().map(Kind::metadata);
+            let messages: Vec<Vec<u8>> = metadata().map(metadata_message).collect();
+            let frame = ListFrame::of_metadata(&meta, messages.iter().map(Vec::len));
+            assert_eq!(in_parts(frame, &messages), metadata_list(&meta, metadata()));
+        }
     }
 
     #[test]

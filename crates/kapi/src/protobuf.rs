@@ -72,15 +72,22 @@ impl<'a> Envelope<'a> {
     /// The bytes of an envelope.
     #[must_use]
     pub fn write(&self) -> Vec<u8> {
-        let mut writer = Writer::default();
-        writer.message(1, |writer| {
+        let (begin, end) = self.around(self.raw.len());
+        [begin.as_slice(), self.raw, &end].concat()
+    }
+
+    /// The bytes before and behind a message of this length.
+    pub(crate) fn around(&self, length: usize) -> (Vec<u8>, Vec<u8>) {
+        let (mut begin, mut end) = (Writer::default(), Writer::default());
+        begin.message(1, |writer| {
             writer.text(1, self.api_version);
             writer.text(2, self.kind);
         });
-        writer.bytes(2, self.raw);
-        writer.text(3, "");
-        writer.text(4, "");
-        [MAGIC.as_slice(), &writer.into_bytes()].concat()
+        begin.begin(2, length);
+        end.text(3, "");
+        end.text(4, "");
+        let begin = [MAGIC.as_slice(), &begin.into_bytes()].concat();
+        (begin, end.into_bytes())
     }
 
     fn read_type(&mut self, field: Field<'a>) -> Result<(), WireFault> {

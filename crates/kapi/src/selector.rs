@@ -1,6 +1,6 @@
 //! Label and field selectors of lists, watches and bulk deletions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::kind::Kind;
 use crate::name;
@@ -79,8 +79,8 @@ struct Requirement {
 enum Test {
     Exists,
     Absent,
-    In(Vec<String>),
-    NotIn(Vec<String>),
+    In(BTreeSet<String>),
+    NotIn(BTreeSet<String>),
     Above(i64),
     Below(i64),
 }
@@ -325,8 +325,8 @@ impl<'a> Words<'a> {
 
     fn test(&mut self) -> Result<Test, SelectorFault> {
         match self.take() {
-            "=" | "==" => Ok(Test::In(vec![self.value()?])),
-            "!=" => Ok(Test::NotIn(vec![self.value()?])),
+            "=" | "==" => Ok(Test::In([self.value()?].into())),
+            "!=" => Ok(Test::NotIn([self.value()?].into())),
             "in" => Ok(Test::In(self.values()?)),
             "notin" => Ok(Test::NotIn(self.values()?)),
             ">" => Ok(Test::Above(self.integer()?)),
@@ -350,12 +350,12 @@ impl<'a> Words<'a> {
         value.parse().map_err(|_| SelectorFault::Integer { value })
     }
 
-    fn values(&mut self) -> Result<Vec<String>, SelectorFault> {
+    fn values(&mut self) -> Result<BTreeSet<String>, SelectorFault> {
         match self.take() {
             "(" => {}
             found => return unexpected(found, "'('"),
         }
-        let mut values = Vec::new();
+        let mut values = BTreeSet::new();
         loop {
             let value = match self.peek() {
                 "," | ")" => "",
@@ -364,7 +364,7 @@ impl<'a> Words<'a> {
                 }
                 _ => self.take(),
             };
-            values.push(checked_value(value)?);
+            values.insert(checked_value(value)?);
             match self.take() {
                 "," => {}
                 ")" => return Ok(values),

@@ -78,14 +78,7 @@ impl<'a, T: Kind> Table<'a, T> {
             Columns::Defined => Some(T::COLUMNS),
             Columns::Known => None,
         };
-        let row = |object: &'a T| Row {
-            cells: object.cells(now),
-            object: match include {
-                IncludeObject::Metadata => RowObject::Metadata(PartialObjectMetadata::of(object)),
-                IncludeObject::Object => RowObject::Object(object),
-                IncludeObject::None => RowObject::None,
-            },
-        };
+        let row = |object| Row::of(object, include, now);
         Self {
             kind: "Table",
             api_version: "meta.k8s.io/v1",
@@ -94,6 +87,32 @@ impl<'a, T: Kind> Table<'a, T> {
             rows: objects.into_iter().map(row).collect(),
         }
     }
+}
+
+impl<'a, T: Kind> Row<'a, T> {
+    fn of(object: &'a T, include: IncludeObject, now: Time) -> Self {
+        Self {
+            cells: object.cells(now),
+            object: match include {
+                IncludeObject::Metadata => RowObject::Metadata(PartialObjectMetadata::of(object)),
+                IncludeObject::Object => RowObject::Object(object),
+                IncludeObject::None => RowObject::None,
+            },
+        }
+    }
+}
+
+/// Appends the row of an object to a table that is put together while it is sent.
+///
+/// # Errors
+/// Only if `T` cannot be written as JSON.
+pub fn write_row<T: Kind>(
+    object: &T,
+    include: IncludeObject,
+    now: Time,
+    text: &mut Vec<u8>,
+) -> Result<(), serde_json::Error> {
+    serde_json::to_writer(text, &Row::of(object, include, now))
 }
 
 impl Column {

@@ -167,9 +167,14 @@ pub(crate) struct Writer(Vec<u8>);
 
 impl Writer {
     pub(crate) fn bytes(&mut self, number: u32, bytes: &[u8]) {
-        self.varint(u64::from(number) << 3 | 2);
-        self.varint(bytes.len() as u64);
+        self.begin(number, bytes.len());
         self.0.extend_from_slice(bytes);
+    }
+
+    /// What stands before so many bytes.
+    pub(crate) fn begin(&mut self, number: u32, length: usize) {
+        self.varint(u64::from(number) << 3 | 2);
+        self.varint(length as u64);
     }
 
     pub(crate) fn text(&mut self, number: u32, text: &str) {

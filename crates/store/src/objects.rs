@@ -5,7 +5,7 @@ use countersign_pki::UnixTime;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::fault::Fault;
-use crate::query::{all, one, revision};
+use crate::query::{one, readable, revision};
 use crate::row::Columns;
 
 /// The columns that [`object_in`] reads, in its order.
@@ -15,7 +15,7 @@ pub(crate) fn objects(connection: &Connection) -> Result<(Revision, Vec<ObjectRe
     let snapshot = connection.unchecked_transaction()?;
     let at = revision(&snapshot)?;
     let sql = format!("SELECT {OBJECT} FROM objects ORDER BY kind, namespace, name");
-    let found = all(&snapshot, &sql, [], record)?;
+    let found = readable(&snapshot, &sql, [], name_of, record)?;
     snapshot.commit()?;
     Ok((at, found))
 }
@@ -107,6 +107,13 @@ pub(crate) fn object_in(columns: &mut Columns<'_>) -> Result<ObjectRecord, Fault
         created: UnixTime(columns.take()?),
         body: columns.take()?,
     })
+}
+
+/// What a row says its object is called, as far as that can be read.
+pub(crate) fn name_of(row: &Row<'_>) -> String {
+    let text = |column| row.get::<_, String>(column).unwrap_or_default();
+    let (kind, namespace, name) = (text("kind"), text("namespace"), text("name"));
+    format!("{kind} {namespace}/{name}")
 }
 
 fn record(row: &Row<'_>) -> Result<ObjectRecord, Fault> {

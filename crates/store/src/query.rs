@@ -641,6 +641,33 @@ pub(crate) fn all<T>(
     Ok(found)
 }
 
+/// Like [`all`], for what is read as a whole and cannot wait for one bad row: a record that does not decode is left out and
+/// said to the log, under the name that `named` finds in its row.
+pub(crate) fn readable<T>(
+    connection: &Connection,
+    sql: &str,
+    values: impl Params,
+    named: impl Fn(&Row<'_>) -> String,
+    read: impl Fn(&Row<'_>) -> Result<T, Fault>,
+) -> Result<Vec<T>, Fault> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query(values)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        match read(row) {
+            Ok(record) => found.push(record),
+            Err(Fault::Corrupt { what }) => {
+                tracing::error!(
+                    record = named(row),
+                    "a stored {what} cannot be read; skipped"
+                );
+            }
+            Err(fault) => return Err(fault),
+        }
+    }
+    Ok(found)
+}
+
 pub(crate) fn bound(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }

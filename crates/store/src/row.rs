@@ -43,6 +43,14 @@ pub(crate) fn request(row: &Row<'_>) -> Result<RequestRecord, Fault> {
     request_in(&mut Columns::of(row, "request"))
 }
 
+/// What a row says its request is called, as far as that can be read.
+pub(crate) fn request_name(row: &Row<'_>) -> String {
+    let id = row.get("id").map(RequestId::from_bytes);
+    let id = id.map(|id| id.to_string()).unwrap_or_default();
+    let key: String = row.get("key").unwrap_or_default();
+    format!("{id} ({key})")
+}
+
 /// A request's place, then its columns.
 pub(crate) fn placed_request(row: &Row<'_>) -> Result<(u64, RequestRecord), Fault> {
     let mut columns = Columns::of(row, "request");

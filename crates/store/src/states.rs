@@ -8,8 +8,8 @@ use countersign_authority::{ObjectKey, StateChangeKind};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::fault::Fault;
-use crate::objects::{OBJECT, object_in};
-use crate::query::{all, bound, one, revision};
+use crate::objects::{self, OBJECT, object_in};
+use crate::query::{bound, one, readable, revision};
 use crate::row::{self, Columns, REQUEST};
 
 /// Where a state stands in the history: its commit and its number there.
@@ -26,7 +26,13 @@ pub(crate) fn live_requests(
     let snapshot = connection.unchecked_transaction()?;
     let at = revision(&snapshot)?;
     let sql = format!("SELECT {REQUEST} FROM requests WHERE door = ?1 AND live = 1 ORDER BY key");
-    let found = all(&snapshot, &sql, [door.as_str()], row::request)?;
+    let found = readable(
+        &snapshot,
+        &sql,
+        [door.as_str()],
+        row::request_name,
+        row::request,
+    )?;
     snapshot.commit()?;
     Ok((at, found))
 }
@@ -46,38 +52,52 @@ pub(crate) fn states(
     since: Revision,
     limit: usize,
 ) -> Result<Vec<StateChange>, Fault> {
-    let since = i64::try_from(since.0).unwrap_or(i64::MAX);
+    let mut since = i64::try_from(since.0).unwrap_or(i64::MAX);
     let snapshot = connection.unchecked_transaction()?;
-    let (Some(first), beyond) = (
-        nth_after(&snapshot, since, 0)?,
-        nth_after(&snapshot, since, bound(limit.max(1)))?,
-    ) else {
-        return Ok(Vec::new());
-    };
-    let last = beyond.map_or(i64::MAX, |beyond| beyond.saturating_sub(1).max(first));
-    let mut page = all(
-        &snapshot,
+    let mut page = Vec::new();
+    // An empty page says that nothing more came: one of states that cannot be read does not.
+    while page.is_empty()
+        && let Some(first) = nth_after(&snapshot, since, 0)?
+    {
+        let beyond = nth_after(&snapshot, since, bound(limit.max(1)))?;
+        let last = beyond.map_or(i64::MAX, |beyond| beyond.saturating_sub(1).max(first));
+        page = page_between(&snapshot, since, last)?;
+        since = last;
+    }
+    snapshot.commit()?;
+    page.sort_by_key(|(place, _)| *place);
+    Ok(page.into_iter().map(|(_, state)| state).collect())
+}
+
+/// The states that can be read, those of requests first.
+fn page_between(
+    snapshot: &Connection,
+    since: i64,
+    last: i64,
+) -> Result<Vec<(Place, StateChange)>, Fault> {
+    let mut page = readable(
+        snapshot,
         &page_of("request_states", REQUEST),
         params![since, last],
+        row::request_name,
         |row| {
             state(row, "state of a request", |columns| {
                 Ok(State::Request(Box::new(row::request_in(columns)?)))
             })
         },
     )?;
-    page.extend(all(
-        &snapshot,
+    page.extend(readable(
+        snapshot,
         &page_of("object_states", OBJECT),
         params![since, last],
+        objects::name_of,
         |row| {
             state(row, "state of an object", |columns| {
                 Ok(State::Object(Box::new(object_in(columns)?)))
             })
         },
     )?);
-    snapshot.commit()?;
-    page.sort_by_key(|(place, _)| *place);
-    Ok(page.into_iter().map(|(_, state)| state).collect())
+    Ok(page)
 }
 
 /// Puts the present state of a request into the history. One that gave up its name is gone from its door.

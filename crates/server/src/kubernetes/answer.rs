@@ -1,6 +1,5 @@
 //! Answers: objects in the shape a client asked for, and refusals as `Status`.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -8,10 +7,10 @@ use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use countersign_authority::masked_tokens;
-use countersign_kapi::encode;
+use countersign_kapi::encode::{self, ListFrame};
 use countersign_kapi::list::{LIST_END, List, ListMeta, PartialObjectMetadata};
 use countersign_kapi::negotiate::{self, AnswerForm, AnswerFormat, Offer, PROTOBUF};
-use countersign_kapi::table::{Columns, IncludeObject, Table};
+use countersign_kapi::table::{self, Columns, IncludeObject, Table};
 use countersign_kapi::{Kind, Status, Time};
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WARNING};
 use http::{HeaderValue, StatusCode};
@@ -67,36 +66,59 @@ impl Shape {
         }
     }
 
-    /// Answers with objects in their known forms.
+    /// Answers with objects in their known forms. A long answer is put together while it is sent, whatever its form: how
+    /// many are under way, and how slowly they are taken, costs no memory.
     pub(super) fn page<T: Kind>(
         self,
         meta: ListMeta,
         objects: Vec<Arc<Stored<T>>>,
         now: Time,
     ) -> Answer {
-        let code = StatusCode::OK;
-        let shown = || objects.iter().map(|stored| &stored.object);
-        match (self.form, self.format) {
+        let (form, include) = (self.form, self.include);
+        match (form, self.format) {
             (AnswerForm::Object, AnswerFormat::Json) => {
                 let begin = meta.list_begin::<T>().map_err(|_| unwritable())?;
-                Ok(typed(code, JSON, list_text(begin, objects)))
-            }
-            (AnswerForm::Object, AnswerFormat::Protobuf) => {
-                let messages = objects.iter().map(|stored| stored.protobuf().as_ref());
-                let body = encode::list::<T>(&meta, messages);
-                Ok(response(code, PROTOBUF, body))
+                parts(JSON, json_frame(begin), objects, |stored, text| {
+                    text.extend_from_slice(stored.json());
+                    Ok(())
+                })
             }
             (AnswerForm::Metadata, AnswerFormat::Json) => {
-                json(code, &List::of_metadata(meta, shown()))
+                let empty = List::of_metadata::<T>(meta, []);
+                parts(JSON, json_frame_of(&empty)?, objects, |stored, text| {
+                    serde_json::to_writer(text, &PartialObjectMetadata::of(&stored.object))
+                })
+            }
+            (AnswerForm::Table, _) => {
+                let empty = Table::<T>::of([], meta, include, Columns::Defined, now);
+                let frame = json_frame_of(&empty)?;
+                parts(JSON, frame, objects, move |stored, text| {
+                    table::write_row(&stored.object, include, now, text)
+                })
+            }
+            (AnswerForm::Object, AnswerFormat::Protobuf) => {
+                let lengths = objects.iter().map(|stored| stored.protobuf().len());
+                let frame = ListFrame::of_objects::<T>(&meta, lengths);
+                parts(PROTOBUF, message_frame(frame), objects, |stored, bytes| {
+                    encode::write_item(stored.protobuf(), bytes);
+                    Ok(())
+                })
             }
             (AnswerForm::Metadata, AnswerFormat::Protobuf) => {
-                let body = encode::metadata_list(&meta, shown().map(Kind::metadata));
-                Ok(response(code, PROTOBUF, body))
+                let message =
+                    |stored: &Stored<T>| encode::metadata_message(stored.object.metadata());
+                let lengths = objects.iter().map(|stored| message(stored).len());
+                let frame = ListFrame::of_metadata(&meta, lengths);
+                parts(
+                    PROTOBUF,
+                    message_frame(frame),
+                    objects,
+                    move |stored, bytes| {
+                        encode::write_item(&message(stored), bytes);
+                        Ok(())
+                    },
+                )
             }
-            (AnswerForm::Table, _) => json(
-                code,
-                &Table::of(shown(), meta, self.include, Columns::Defined, now),
-            ),
         }
     }
 
@@ -142,34 +164,105 @@ pub(super) fn typed_json<T: Serialize>(
     Ok(response(code, media_type, bytes))
 }
 
-/// The text of a list out of the texts of its objects. A long one is put together while it is sent.
-fn list_text<T: Kind>(begin: Vec<u8>, objects: Vec<Arc<Stored<T>>>) -> Body {
-    let length: usize = objects.iter().map(|stored| stored.json().len()).sum();
-    let mut objects = objects.into_iter().peekable();
-    let mut chunk = begin;
-    let mut next = move || {
-        while let Some(stored) = objects.next() {
-            chunk.extend_from_slice(stored.json());
-            match objects.peek() {
-                Some(_) => chunk.push(b','),
-                None => chunk.extend_from_slice(LIST_END),
-            }
-            if chunk.len() >= CHUNK {
-                break;
-            }
-        }
-        Some(std::mem::take(&mut chunk)).filter(|chunk| !chunk.is_empty())
-    };
-    if length < CHUNK {
-        // One chunk, or the beginning and the end of an empty list.
-        let mut whole = next().unwrap_or_default();
-        if length == 0 {
-            whole.extend_from_slice(LIST_END);
-        }
-        return Body::from(whole);
+/// What stands around and between the parts of an answer.
+struct Frame {
+    begin: Vec<u8>,
+    between: &'static [u8],
+    end: Vec<u8>,
+}
+
+fn json_frame(begin: Vec<u8>) -> Frame {
+    Frame {
+        begin,
+        between: b",",
+        end: LIST_END.to_vec(),
     }
-    let chunks = std::iter::from_fn(next).map(Ok::<_, Infallible>);
-    Body::from_stream(futures_util::stream::iter(chunks))
+}
+
+/// The frame of which this is the empty list.
+fn json_frame_of(empty: &impl Serialize) -> Result<Frame, Refusal> {
+    let text = serde_json::to_vec(empty).map_err(|_| unwritable())?;
+    let begin = text.strip_suffix(LIST_END).ok_or_else(unwritable)?;
+    Ok(json_frame(begin.to_vec()))
+}
+
+fn message_frame(ListFrame { begin, end }: ListFrame) -> Frame {
+    Frame {
+        begin,
+        between: b"",
+        end,
+    }
+}
+
+/// An answer with a part for each object.
+fn parts<T: Kind>(
+    media_type: &'static str,
+    Frame {
+        begin,
+        between,
+        end,
+    }: Frame,
+    objects: Vec<Arc<Stored<T>>>,
+    write: impl Fn(&Stored<T>, &mut Vec<u8>) -> Result<(), serde_json::Error> + Send + 'static,
+) -> Answer {
+    let mut pieces = Pieces {
+        chunk: begin,
+        between: b"",
+        next_between: between,
+        end: Some(end),
+        objects: objects.into_iter(),
+        write,
+    };
+    let first = pieces.piece().map_err(|_| unwritable())?;
+    let body = match pieces.end {
+        None => Body::from(first),
+        Some(_) => {
+            let pieces = std::iter::once(Ok(first)).chain(pieces);
+            Body::from_stream(futures_util::stream::iter(pieces))
+        }
+    };
+    Ok(typed(StatusCode::OK, media_type, body))
+}
+
+/// An answer being put together.
+struct Pieces<T, W> {
+    chunk: Vec<u8>,
+    between: &'static [u8],
+    next_between: &'static [u8],
+    /// `None`: it is complete.
+    end: Option<Vec<u8>>,
+    objects: std::vec::IntoIter<Arc<Stored<T>>>,
+    write: W,
+}
+
+impl<T, W> Pieces<T, W>
+where
+    W: Fn(&Stored<T>, &mut Vec<u8>) -> Result<(), serde_json::Error>,
+{
+    fn piece(&mut self) -> Result<Vec<u8>, serde_json::Error> {
+        let mut chunk = std::mem::take(&mut self.chunk);
+        while chunk.len() < CHUNK {
+            let Some(stored) = self.objects.next() else {
+                chunk.extend(self.end.take().unwrap_or_default());
+                break;
+            };
+            chunk.extend_from_slice(self.between);
+            self.between = self.next_between;
+            (self.write)(&stored, &mut chunk)?;
+        }
+        Ok(chunk)
+    }
+}
+
+impl<T, W> Iterator for Pieces<T, W>
+where
+    W: Fn(&Stored<T>, &mut Vec<u8>) -> Result<(), serde_json::Error>,
+{
+    type Item = Result<Vec<u8>, serde_json::Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.end.is_some().then(|| self.piece())
+    }
 }
 
 fn unwritable() -> Refusal {

@@ -7,13 +7,15 @@
 //! As every event also has the state before it, the ring tells what was there at any of its revisions: pages of a list and
 //! lists of a past version need no copies that somebody would have to keep.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use bytes::Bytes;
 use countersign_kapi::Kind;
 use tokio::sync::watch;
+
+use super::quota::Stock;
 
 /// Namespace (empty: none) and name.
 pub(super) type Key = (String, String);
@@ -129,6 +131,8 @@ pub(super) struct Bounds {
 #[derive(Debug)]
 struct State<T> {
     objects: BTreeMap<Key, Arc<Stored<T>>>,
+    /// How many of them somebody created.
+    created: HashMap<String, usize>,
     /// Everything up to here is in it.
     revision: u64,
     ring: VecDeque<Arc<Event<T>>>,
@@ -186,6 +190,7 @@ impl<T: Kind> Cache<T> {
     pub(super) fn new(bounds: Bounds) -> Self {
         let state = State {
             objects: BTreeMap::new(),
+            created: HashMap::new(),
             revision: 0,
             ring: VecDeque::new(),
             floor: 0,
@@ -208,10 +213,10 @@ impl<T: Kind> Cache<T> {
         history: impl IntoIterator<Item = Event<T>>,
     ) {
         let mut state = self.write();
-        state.objects = objects
-            .into_iter()
-            .map(|stored| (stored.key(), stored))
-            .collect();
+        (state.objects, state.created) = (BTreeMap::new(), HashMap::new());
+        for stored in objects {
+            state.insert(stored);
+        }
         state.first = state.first.saturating_add(state.ring.len() as u64);
         (state.ring, state.bytes) = (VecDeque::new(), 0);
         (state.revision, state.floor) = (revision, floor);
@@ -229,12 +234,12 @@ impl<T: Kind> Cache<T> {
         for act in acts {
             let (change, now) = match act {
                 Act::Put(now) => {
-                    let before = state.objects.insert(now.key(), Arc::clone(&now));
+                    let before = state.insert(Arc::clone(&now));
                     let change =
                         before.map_or(Change::Added, |before| Change::Modified(Some(before)));
                     (change, now)
                 }
-                Act::Remove(last) => match state.objects.remove(&last.key()) {
+                Act::Remove(last) => match state.remove(&last.key()) {
                     Some(before) => (Change::Deleted(Some(before)), last),
                     // Nobody has seen it.
                     None => continue,
@@ -278,9 +283,27 @@ impl<T: Kind> Cache<T> {
         self.arrivals.subscribe()
     }
 
+    /// How many there are, and how many of them somebody created.
+    pub(super) fn stock(&self, creator: &str) -> Stock {
+        let state = self.read();
+        Stock {
+            all: state.objects.len(),
+            own: state.created.get(creator).copied().unwrap_or_default(),
+        }
+    }
+
     /// The object of a name.
     pub(super) fn get(&self, key: &Key) -> Option<Arc<Stored<T>>> {
         self.read().objects.get(key).cloned()
+    }
+
+    /// What takes out the object of a name whose new state cannot be read: it is not there.
+    pub(super) fn removal(&self, key: &Key, revision: u64) -> Option<Act<T>> {
+        let mut last = self.get(key)?.object.clone();
+        last.metadata_mut().resource_version = revision.to_string();
+        Stored::new(last)
+            .ok()
+            .map(|last| Act::Remove(Arc::new(last)))
     }
 
     /// A part of the objects that `selects`.
@@ -289,28 +312,37 @@ impl<T: Kind> Cache<T> {
         query: &PageQuery<'_>,
         selects: impl Fn(&T) -> bool,
     ) -> Result<Page<T>, TooOld> {
+        let (revision, candidates) = self.candidates(query)?;
+        let mut candidates = candidates.into_iter();
+        let mut page = Page {
+            revision,
+            objects: Vec::new(),
+            left: None,
+        };
+        for stored in candidates.by_ref().filter(|stored| selects(&stored.object)) {
+            if query.limit.is_some_and(|limit| page.objects.len() >= limit) {
+                page.left = Some(1);
+                break;
+            }
+            page.objects.push(stored);
+        }
+        page.left = page
+            .left
+            .map(|one| one.saturating_add(candidates.len() as u64));
+        Ok(page)
+    }
+
+    /// What a question is about, and as of when. To look at it takes long if much is asked of each object: that is not
+    /// done while the feeder waits.
+    fn candidates(&self, query: &PageQuery<'_>) -> Result<(u64, Vec<Arc<Stored<T>>>), TooOld> {
         let state = self.read();
         let past = match query.at {
             Some(at) if at < state.revision => state.past(at)?,
             Some(_) | None => BTreeMap::new(),
         };
-        let mut view = state.view(&past, query);
-        let mut page = Page {
-            revision: query.at.unwrap_or(state.revision).min(state.revision),
-            objects: Vec::new(),
-            left: None,
-        };
-        for stored in view.by_ref().filter(|stored| selects(&stored.object)) {
-            if query.limit.is_some_and(|limit| page.objects.len() >= limit) {
-                page.left = Some(1);
-                break;
-            }
-            page.objects.push(Arc::clone(stored));
-        }
-        page.left = page
-            .left
-            .map(|one| view.fold(one, |count, _| count.saturating_add(1)));
-        Ok(page)
+        let revision = query.at.unwrap_or(state.revision).min(state.revision);
+        let candidates = state.view(&past, query).cloned().collect();
+        Ok((revision, candidates))
     }
 
     /// The place behind a revision, which may be one to come.
@@ -364,6 +396,35 @@ impl<T: Kind> State<T> {
     /// The number of the next event.
     fn end(&self) -> u64 {
         self.first.saturating_add(self.ring.len() as u64)
+    }
+
+    /// Gives what was there before.
+    fn insert(&mut self, stored: Arc<Stored<T>>) -> Option<Arc<Stored<T>>> {
+        if let Some(creator) = stored.object.creator() {
+            let count = self.created.entry(creator.to_owned()).or_default();
+            *count = count.saturating_add(1);
+        }
+        let before = self.objects.insert(stored.key(), stored);
+        self.discount(before.as_deref());
+        before
+    }
+
+    fn remove(&mut self, key: &Key) -> Option<Arc<Stored<T>>> {
+        let before = self.objects.remove(key);
+        self.discount(before.as_deref());
+        before
+    }
+
+    fn discount(&mut self, gone: Option<&Stored<T>>) {
+        let Some(creator) = gone.and_then(|gone| gone.object.creator()) else {
+            return;
+        };
+        if let Some(count) = self.created.get_mut(creator) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.created.remove(creator);
+            }
+        }
     }
 
     fn push(&mut self, event: Event<T>, bounds: Bounds) {

@@ -22,6 +22,7 @@ use super::KubernetesDoor;
 use super::answer::{Refusal, Shape};
 use super::bearer::Bearer;
 use super::identity::{Reach, User};
+use super::places::{Rank, Watching};
 use crate::activity::Closing;
 use crate::body::{self, BodyFault};
 use crate::peer::Peer;
@@ -278,6 +279,19 @@ pub(super) struct Standing {
 }
 
 impl Standing {
+    /// As whom the sender takes a place.
+    pub(super) fn watching(&self) -> Watching {
+        Watching {
+            user: self.user.info().username.clone(),
+            source: self.peer.address.ip(),
+            rank: match self.reach {
+                Reach::Own | Reach::Nothing => Rank::Owner,
+                Reach::Everything if self.user.is_administrator() => Rank::Administrator,
+                Reach::Everything => Rank::User,
+            },
+        }
+    }
+
     /// Whether the sender is still somebody, and still allowed this. Certificates and rights are judged at every call; a
     /// token, which has to be looked up, once in a while.
     pub(super) async fn holds(&mut self) -> bool {

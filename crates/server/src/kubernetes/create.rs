@@ -52,6 +52,8 @@ pub(super) async fn create(
     }
     restrict_node(call.user.info(), &object)?;
     let new = NewRequest::examine(&object)?;
+    door.admit_metadata(&call.user, &object)?;
+    door.admit_object(&call.user)?;
     let mut tries = if generated { MAX_NAMES } else { 1 };
     loop {
         let stored = if options.dry_run {

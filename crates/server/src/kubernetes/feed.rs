@@ -10,18 +10,19 @@ use std::time::Duration;
 
 use countersign_authority::store::StoreFault;
 use countersign_authority::{
-    ObjectRecord, RequestRecord, Revision, State, StateChange, StateChangeKind,
+    Authority, ObjectRecord, RequestRecord, Revision, State, StateChange, StateChangeKind,
 };
 use countersign_kapi::rbac::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use countersign_kapi::{CertificateSigningRequest, Kind, Time};
 use http::StatusCode;
-use tokio::sync::{Notify, Semaphore, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{error, warn};
 
 use super::answer::Refusal;
 use super::cache::{Act, Bounds, Cache, Change, Event, Key, Stored};
+use super::places::{PlaceBounds, Places};
 use super::{DOOR, KubernetesDoor};
 
 /// Everything the door shows, in memory.
@@ -36,9 +37,7 @@ pub(super) struct Caches {
     /// Somebody waits.
     demand: Notify,
     /// Places for watches.
-    pub(super) watches: Arc<Semaphore>,
-    /// Of these, for those who see only their own objects: anybody with a token is one.
-    pub(super) own_watches: Arc<Semaphore>,
+    pub(super) watches: Arc<Places>,
 }
 
 /// A kind that the door shows.
@@ -80,6 +79,13 @@ impl Feed {
             door,
             caches: Arc::clone(&caches),
         };
+        // On its own: to forget takes many commits, and nobody waits for it.
+        let trimmer = Trimmer {
+            authority: feeder.door.authority.clone(),
+            caches: Arc::clone(&caches),
+        };
+        let stopped = stop.clone();
+        tokio::spawn(async move { stopped.run_until_cancelled(trimmer.run()).await });
         let stopped = stop.clone();
         tokio::spawn(async move { stopped.run_until_cancelled(feeder.run()).await });
         Self {
@@ -99,8 +105,7 @@ impl Caches {
             cluster_role_bindings: Cache::new(BOUNDS),
             progress: watch::Sender::new(Progress::default()),
             demand: Notify::new(),
-            watches: Arc::new(Semaphore::new(MAX_WATCHES)),
-            own_watches: Arc::new(Semaphore::new(MAX_OWN_WATCHES)),
+            watches: Places::new(WATCHES),
         }
     }
 
@@ -193,7 +198,6 @@ impl Feeder {
     async fn run(self) {
         let mut revisions = self.door.authority.revisions();
         let (mut since, mut pause) = (None, FIRST_PAUSE);
-        let mut trimmed = (Instant::now(), 0);
         loop {
             let target = *revisions.borrow_and_update();
             let fed = match since {
@@ -216,9 +220,6 @@ impl Feeder {
                     continue;
                 }
             };
-            if trimmed.0.elapsed() >= TRIM_PAUSE {
-                trimmed = (Instant::now(), self.trim(trimmed.1).await);
-            }
             if !brought {
                 // Other doors are at work: their commits are not each worth a look, unless somebody waits for it.
                 let _woken = timeout(QUIET_PAUSE, self.caches.demand.notified()).await;
@@ -296,7 +297,8 @@ impl Feeder {
                 self.settle(last.revision);
             }
             (since, brought) = (last.revision, true);
-            if page.len() < PAGE {
+            // Not by its length: a page is short where it would end inside a commit.
+            if since >= target {
                 break;
             }
         }
@@ -349,15 +351,8 @@ impl Feeder {
             Some(stored) if is_there => Some(Act::Put(stored)),
             Some(stored) => Some(Act::Remove(stored)),
             None => {
-                let known = self
-                    .caches
-                    .requests
-                    .get(&(String::new(), record.key.clone()))?;
-                let mut last = known.object.clone();
-                last.metadata.resource_version = change.revision.to_string();
-                Stored::new(last)
-                    .ok()
-                    .map(|last| Act::Remove(Arc::new(last)))
+                let key = (String::new(), record.key.clone());
+                self.caches.requests.removal(&key, change.revision.0)
             }
         }
     }
@@ -393,15 +388,31 @@ impl Feeder {
             }
         }
     }
+}
 
-    /// Has the store forget what no ring holds any more; answers up to where.
+/// Has the store forget what no ring holds any more.
+struct Trimmer {
+    authority: Authority,
+    caches: Arc<Caches>,
+}
+
+impl Trimmer {
+    async fn run(self) {
+        let mut trimmed = 0;
+        loop {
+            sleep(TRIM_PAUSE).await;
+            trimmed = self.trim(trimmed).await;
+        }
+    }
+
+    /// Answers up to where.
     async fn trim(&self, trimmed: u64) -> u64 {
         let floor = self.caches.floor();
         if floor <= trimmed {
             return trimmed;
         }
         let before = Revision(floor.saturating_add(1));
-        match self.door.authority.trim_states(before).await {
+        match self.authority.trim_states(before).await {
             Ok(()) => floor,
             Err(fault) => {
                 warn!(%fault, "old states of objects are not forgotten yet");
@@ -434,11 +445,16 @@ impl<T: Kind> Shelf for Cache<T> {
 
     fn apply(&self, revision: u64, commit: &[StateChange]) {
         let acts = own_states::<T>(commit).filter_map(|(change, record)| {
-            let stored = show_object(record)?;
-            Some(match change.kind {
-                StateChangeKind::Added | StateChangeKind::Modified => Act::Put(stored),
-                StateChangeKind::Deleted => Act::Remove(stored),
-            })
+            match (show_object(record), change.kind) {
+                (Some(stored), StateChangeKind::Added | StateChangeKind::Modified) => {
+                    Some(Act::Put(stored))
+                }
+                (Some(stored), StateChangeKind::Deleted) => Some(Act::Remove(stored)),
+                (None, _) => {
+                    let key = (record.key.namespace.clone(), record.key.name.clone());
+                    self.removal(&key, revision)
+                }
+            }
         });
         self.apply(revision, acts.collect());
     }
@@ -561,9 +577,16 @@ const BOUNDS: Bounds = Bounds {
     events: 16 * 1024,
     bytes: 64 * 1024 * 1024,
 };
-/// Watches at once: every node of a large cluster follows its own request.
-const MAX_WATCHES: usize = 8192;
-const MAX_OWN_WATCHES: usize = 2048;
+/// Watches at once: every node of a large cluster follows its own request, and many of them may come through one address or
+/// with one token.
+const WATCHES: PlaceBounds = PlaceBounds {
+    total: 8192,
+    reserved: 256,
+    own: 2048,
+    per_user: 256,
+    per_owner: 64,
+    per_source: 1024,
+};
 /// How long a read waits for the caches to catch up, as API servers do.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// States read at once.

@@ -23,6 +23,8 @@ mod feed;
 mod identity;
 mod keeping;
 mod object;
+mod places;
+mod quota;
 mod read;
 mod review;
 mod roles;

@@ -182,11 +182,6 @@ impl Selection {
         self.labels.is_empty() && self.fields.is_empty() && self.owner.is_none()
     }
 
-    /// Whether it is only about what its user created.
-    pub(super) fn is_of_one_owner(&self) -> bool {
-        self.owner.is_some()
-    }
-
     /// The one name that can be selected.
     pub(super) fn name(&self) -> Option<&str> {
         match self.path_name.as_str() {

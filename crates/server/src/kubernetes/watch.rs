@@ -18,7 +18,7 @@ use countersign_kapi::{Kind, Status, Time, encode};
 use futures_util::stream;
 use http::StatusCode;
 use serde::Serialize;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -27,6 +27,7 @@ use super::answer::{Answer, CHUNK, Refusal, Shape, typed};
 use super::cache::{Change, Cursor, Event, Stored, TooOld};
 use super::call::Standing;
 use super::feed::Cached;
+use super::places::{NoPlace, Place};
 use super::read::Selection;
 
 /// Answers with a watch.
@@ -37,7 +38,7 @@ pub(super) async fn answer<T: Cached>(
     shape: Shape,
     options: WatchOptions,
 ) -> Answer {
-    let places = Places::take(door, &selection)?;
+    let place = door.caches().watches.take(client.standing.watching())?;
     match options.start {
         WatchStart::List { at_least } => door.reached(at_least).await?,
         WatchStart::Objects | WatchStart::After(_) | WatchStart::Now => door.caught_up().await?,
@@ -65,7 +66,7 @@ pub(super) async fn answer<T: Cached>(
         is_over: false,
         door: door.clone(),
         selection,
-        _places: places,
+        _place: place,
     };
     watcher.begin(options.start);
     watcher.plan_bookmark(now);
@@ -109,7 +110,7 @@ struct Watcher<T> {
     /// When the next bookmark is due; `None`: never.
     bookmark: Option<Instant>,
     is_over: bool,
-    _places: Places,
+    _place: Place,
 }
 
 /// How much of what there is to tell was told.
@@ -367,27 +368,9 @@ fn json_line(event: EventType, object: impl Serialize, piece: &mut Vec<u8>) {
     }
 }
 
-/// The places that a watch takes while it lasts.
-struct Places {
-    _any: OwnedSemaphorePermit,
-    _own: Option<OwnedSemaphorePermit>,
-}
-
-impl Places {
-    fn take(door: &KubernetesDoor, selection: &Selection) -> Result<Self, Refusal> {
-        let caches = door.caches();
-        let take = |places: &Arc<Semaphore>| {
-            let taken = Arc::clone(places).try_acquire_owned();
-            taken.map_err(|_| Refusal::from(Status::too_many_requests(CROWDED, RETRY_SECONDS)))
-        };
-        let own = match selection.is_of_one_owner() {
-            true => Some(take(&caches.own_watches)?),
-            false => None,
-        };
-        Ok(Self {
-            _any: take(&caches.watches)?,
-            _own: own,
-        })
+impl From<NoPlace> for Refusal {
+    fn from(fault: NoPlace) -> Self {
+        Status::too_many_requests(fault.to_string(), RETRY_SECONDS).into()
     }
 }
 
@@ -412,5 +395,4 @@ const BEFORE_END: Duration = Duration::from_secs(2);
 /// Who has nothing to be told is judged again at least so often.
 const CHECK_PAUSE: Duration = Duration::from_secs(3);
 const INITIAL_EVENTS_END: (&str, &str) = ("k8s.io/initial-events-end", "true");
-const CROWDED: &str = "too many watches are open, please try again later";
 const RETRY_SECONDS: u32 = 5;

@@ -78,6 +78,29 @@ fn every_revision_of_the_ring_can_be_listed() {
     );
 }
 
+#[test]
+fn objects_are_counted_by_their_creators() {
+    let of = |name: &str, creator: &str| {
+        let mut object = state(name, 1).object.clone();
+        object.spec.username = creator.to_owned();
+        Arc::new(Stored::new(object).unwrap())
+    };
+    let cache = Cache::new(WIDE);
+    cache.begin(1, [of("a", "jane"), of("b", "john")], 1, []);
+    let stock = || ["jane", "john", "mary"].map(|creator| cache.stock(creator).own);
+    assert_eq!((cache.stock("jane").all, stock()), (2, [1, 1, 0]));
+    cache.apply(
+        2,
+        vec![Act::Put(of("c", "jane")), Act::Put(of("a", "jane"))],
+    );
+    assert_eq!((cache.stock("jane").all, stock()), (3, [2, 1, 0]));
+    // Deleted and created again by another one.
+    cache.apply(3, vec![Act::Put(of("a", "mary")), Act::Remove(of("b", ""))]);
+    assert_eq!((cache.stock("jane").all, stock()), (2, [1, 0, 1]));
+    cache.apply(4, vec![Act::Remove(of("b", "john"))]);
+    assert_eq!((cache.stock("jane").all, stock()), (2, [1, 0, 1]));
+}
+
 fn to_texts(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }

@@ -89,6 +89,57 @@ fn what_occupies_a_door_is_listed_in_order() {
     }
 }
 
+/// A door that shows all requests must not go dark because of one.
+#[test]
+fn a_record_that_cannot_be_read_is_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let connection = connection(&folder);
+    let door = Door::named("kubernetes");
+    for (number, key) in (1..).zip(["a", "b", "c"]) {
+        let record = RequestRecord {
+            id: RequestId::new(UnixTime(0), [number; 10]),
+            key: key.to_owned(),
+            ..request(true)
+        };
+        let change = Change {
+            writes: vec![Write::InsertRequest(record)],
+            ..Change::default()
+        };
+        change::write(&connection, &change, Revision(number.into())).unwrap();
+    }
+    objects::insert(&connection, &object(), 4).unwrap();
+    let place = states::Place {
+        revision: 4,
+        seq: 0,
+    };
+    states::keep_object(&connection, &object().key, place, StateChangeKind::Added).unwrap();
+    connection
+        .execute_batch(
+            "UPDATE requests SET wishes = 'gone' WHERE key = 'b';
+             UPDATE request_states SET wishes = 'gone' WHERE key = 'b';
+             UPDATE objects SET id = x'00'",
+        )
+        .unwrap();
+    let (_, live) = states::live_requests(&connection, &door).unwrap();
+    let keys: Vec<_> = live.into_iter().map(|record| record.key).collect();
+    assert_eq!(keys, ["a", "c"]);
+    let (_, found) = objects::objects(&connection).unwrap();
+    assert_eq!(found, []);
+    // However short the pages are: none is empty before the end.
+    for limit in [1, 2, 10] {
+        let (mut since, mut seen) = (Revision(0), Vec::new());
+        loop {
+            let page = states::states(&connection, since, limit).unwrap();
+            let Some(last) = page.last() else {
+                break;
+            };
+            since = last.revision;
+            seen.extend(page.iter().map(|change| change.revision.0));
+        }
+        assert_eq!(seen, [1, 3, 4], "{limit}");
+    }
+}
+
 /// A request is stored, changed and forgotten.
 fn life(connection: &Connection, retained: bool) -> Result<(), Fault> {
     let request = request(retained);
