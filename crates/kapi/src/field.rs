@@ -33,6 +33,8 @@ pub enum FieldErrorKind {
     Forbidden,
     /// A value is too long.
     TooLong,
+    /// A list has too many values.
+    TooMany,
     /// A value refers to something that does not exist.
     NotFound,
 }
@@ -100,6 +102,14 @@ impl FieldError {
         Self::new(field, FieldErrorKind::TooLong, BadValue::Omitted, detail)
     }
 
+    /// A list of `found` values where `limit` are taken.
+    #[must_use]
+    pub fn too_many(field: impl Into<String>, found: usize, limit: usize) -> Self {
+        let found = i64::try_from(found).unwrap_or(i64::MAX);
+        let detail = format!("must have at most {limit} items");
+        Self::new(field, FieldErrorKind::TooMany, found.into(), detail)
+    }
+
     /// Text without the field's path, as it stands in a cause's `message`.
     #[must_use]
     pub fn body(&self) -> String {
@@ -159,6 +169,7 @@ impl FieldErrorKind {
             Self::Duplicate => "FieldValueDuplicate",
             Self::Forbidden => "FieldValueForbidden",
             Self::TooLong => "FieldValueTooLong",
+            Self::TooMany => "FieldValueTooMany",
             Self::NotFound => "FieldValueNotFound",
         }
     }
@@ -171,6 +182,7 @@ impl FieldErrorKind {
             Self::Duplicate => "Duplicate value",
             Self::Forbidden => "Forbidden",
             Self::TooLong => "Too long",
+            Self::TooMany => "Too many",
             Self::NotFound => "Not found",
         }
     }

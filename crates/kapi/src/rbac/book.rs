@@ -3,7 +3,7 @@
 //!
 //! A copy shares the objects: whoever changes a book that others still read copies the index alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use super::GROUP;
@@ -241,12 +241,16 @@ impl RoleBook {
 
     fn insert(&mut self, object: RbacObject) {
         match object {
-            RbacObject::Role(role) => {
+            RbacObject::Role(mut role) => {
+                each_once(&mut role.rules);
                 let roles = self.roles.entry(role.metadata.namespace.clone());
                 let name = role.metadata.name.clone();
                 roles.or_default().insert(name, Arc::new(role));
             }
-            RbacObject::ClusterRole(role) => {
+            RbacObject::ClusterRole(mut role) => {
+                if role.aggregation_rule.is_none() {
+                    each_once(&mut role.rules);
+                }
                 let name = role.metadata.name.clone();
                 self.cluster_roles.insert(name, Arc::new(role));
             }
@@ -337,6 +341,15 @@ impl Grant {
             to.unwrap_or_default()
         )
     }
+}
+
+/// A rule that is written twice allows nothing more, and would be looked at twice.
+fn each_once(rules: &mut Vec<PolicyRule>) {
+    let mut seen = HashSet::new();
+    let is_new: Vec<bool> = rules.iter().map(|rule| seen.insert(rule)).collect();
+    drop(seen);
+    let mut is_new = is_new.into_iter();
+    rules.retain(|_| is_new.next().unwrap_or(true));
 }
 
 /// Whom a subject means.

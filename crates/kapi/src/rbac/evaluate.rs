@@ -82,6 +82,18 @@ impl PolicyRule {
         }
     }
 
+    /// How many items its lists have together.
+    pub(super) fn words(&self) -> usize {
+        let lists = [
+            &self.verbs,
+            &self.api_groups,
+            &self.resources,
+            &self.resource_names,
+            &self.non_resource_urls,
+        ];
+        lists.into_iter().map(Vec::len).sum()
+    }
+
     fn names_resource(&self, action: &ResourceAction<'_>) -> bool {
         let ResourceAction {
             resource,

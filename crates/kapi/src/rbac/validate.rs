@@ -17,6 +17,7 @@ use crate::validate::metadata as any_metadata;
 pub fn role(object: &Role) -> Vec<FieldError> {
     let mut errors = FieldErrors::default();
     metadata(&object.metadata, Scope::Namespace, &mut errors);
+    rule_counts(&object.rules, &mut errors);
     rules(&object.rules, Scope::Namespace, &mut errors);
     errors.into_vec()
 }
@@ -27,6 +28,10 @@ pub fn role(object: &Role) -> Vec<FieldError> {
 pub fn cluster_role(object: &ClusterRole, old: Option<&ClusterRole>) -> Vec<FieldError> {
     let mut errors = FieldErrors::default();
     metadata(&object.metadata, Scope::Cluster, &mut errors);
+    if object.aggregation_rule.is_none() {
+        // What stands in an aggregated role is not believed, and is as long as the roles it is made of.
+        rule_counts(&object.rules, &mut errors);
+    }
     rules(&object.rules, Scope::Cluster, &mut errors);
     if let Some(aggregation) = &object.aggregation_rule {
         let selectors = &aggregation.cluster_role_selectors;
@@ -110,6 +115,21 @@ fn metadata(meta: &ObjectMeta, scope: Scope, errors: &mut FieldErrors) {
         Scope::Cluster => errors.push(FieldError::forbidden(field, "not allowed on this type")),
     }
     any_metadata(meta, errors);
+}
+
+/// Real servers take as many as fit into a body. Here every question about a user goes through the rules that the user was
+/// given, and a writer of roles must not make those of others slow.
+fn rule_counts(rules: &[PolicyRule], errors: &mut FieldErrors) {
+    if rules.len() > MAX_RULES {
+        errors.push(FieldError::too_many("rules", rules.len(), MAX_RULES));
+        return;
+    }
+    let words: usize = rules.iter().map(PolicyRule::words).sum();
+    if words > MAX_WORDS {
+        let mut error = FieldError::too_many("rules", words, MAX_WORDS);
+        error.detail = format!("all lists of all rules must have at most {MAX_WORDS} items");
+        errors.push(error);
+    }
 }
 
 fn rules(rules: &[PolicyRule], scope: Scope, errors: &mut FieldErrors) {
@@ -315,6 +335,10 @@ fn has_bad_selector(role: &ClusterRole) -> bool {
     })
 }
 
+/// Rules of one role: those that Kubernetes brings have some tens.
+const MAX_RULES: usize = 1_000;
+/// Verbs, groups, resources, names and paths of one role.
+const MAX_WORDS: usize = 10_000;
 const SELECTORS: &str = "aggregationRule.clusterRoleSelectors";
 
 #[cfg(test)]
@@ -382,6 +406,46 @@ mod tests {
             let found = texts(role(&namespaced));
             let expected: Vec<&str> = namespaced_first.iter().chain(*cluster).copied().collect();
             assert_eq!(found, expected, "{json}");
+        }
+    }
+
+    #[test]
+    fn a_role_has_so_many_rules_and_no_more() {
+        let of = |rules: usize, verbs: usize| {
+            let verbs: Vec<String> = (0..verbs).map(|verb| format!("v{verb}")).collect();
+            let one = rule(json!({"verbs": verbs, "apiGroups": [""], "resources": ["pods"]}));
+            vec![one; rules]
+        };
+        let rows: &[(usize, usize, &[&str])] = &[
+            (MAX_RULES, 8, &[]),
+            (
+                MAX_RULES + 1,
+                1,
+                &["rules: Too many: 1001: must have at most 1000 items"],
+            ),
+            (1, MAX_WORDS - 2, &[]),
+            (
+                1,
+                MAX_WORDS - 1,
+                &["rules: Too many: 10001: all lists of all rules must have at most 10000 items"],
+            ),
+        ];
+        for (rules, verbs, expected) in rows {
+            let mut object = ClusterRole::default();
+            (object.metadata.name, object.rules) = ("a".into(), of(*rules, *verbs));
+            let found = texts(cluster_role(&object, None));
+            assert_eq!(found, *expected, "{rules} {verbs}");
+            let mut namespaced = Role {
+                metadata: object.metadata.clone(),
+                rules: object.rules.clone(),
+            };
+            namespaced.metadata.namespace = "ns".into();
+            assert_eq!(texts(role(&namespaced)), *expected, "{rules} {verbs}");
+            object.aggregation_rule = Some(named(
+                json!({"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}),
+            ));
+            let found = texts(cluster_role(&object, None));
+            assert_eq!(found, Vec::<String>::new(), "{rules} {verbs}");
         }
     }
 

@@ -216,6 +216,47 @@ fn only_administrators_aggregate() {
     assert_eq!(refused(&book, &user("boss", &[]), &[], &draft), "");
 }
 
+/// Somebody who writes roles in a namespace gives themselves more and more rules that they hold already.
+#[test]
+fn many_held_rules_cost_no_more_than_their_bound() {
+    let wanted: Vec<PolicyRule> = vec![PolicyRule {
+        verbs: vec!["get".into()],
+        api_groups: vec![String::new()],
+        resources: (0..10_000).map(|number| format!("r{number}")).collect(),
+        ..PolicyRule::default()
+    }];
+    let draft = RoleDraft {
+        kind: RbacKind::Role,
+        namespace: "a",
+        name: "x",
+        rules: &wanted,
+        aggregated: false,
+    };
+    let copies: Vec<Value> = vec![resource_rule(&["get"], "pods"); 50_000];
+    let others: Vec<Value> = (0..50_000)
+        .map(|number| resource_rule(&["get"], &format!("p{number}")))
+        .collect();
+    for (held, given, refusal) in [
+        (copies, 1, "not currently held"),
+        (others, 50_000, "too many to be compared"),
+    ] {
+        let book = RoleBook::of([
+            RbacObject::Role(parse(
+                json!({"metadata": {"name": "mine", "namespace": "a"}, "rules": held}),
+            )),
+            RbacObject::RoleBinding(parse(
+                json!({"metadata": {"name": "mine", "namespace": "a"},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "mine"},
+                "subjects": [{"kind": "User", "name": "jane"}]}),
+            )),
+        ]);
+        let jane = user("jane", &[]);
+        assert_eq!(book.rules_of(&jane, "a").rules.len(), given);
+        let text = refused(&book, &jane, &[], &draft);
+        assert!(text.contains(refusal), "{text}");
+    }
+}
+
 #[test]
 fn rules_that_cannot_be_compared_are_refused() {
     let many = |prefix: &str| -> Vec<String> {
