@@ -1,6 +1,6 @@
-//! Load benchmarks: `cargo xtask bench [--quick] [--against URL ...]`.
+//! Load benchmarks: `cargo xtask bench [--quick] [--kubernetes] [--against URL ...]`.
 //!
-//! Raw cryptography, handshakes and enrolments are measured in one run on one machine, so that their
+//! Raw cryptography, handshakes, enrolments and the Kubernetes door are measured in one run on one machine, so that their
 //! ratios mean something where absolute figures do not.
 
 use std::io::{BufRead, BufReader};
@@ -11,6 +11,8 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
+use crate::bench_kubernetes;
+
 /// Runs the load benchmarks with the arguments after `bench`.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let plan = Plan::parse(args)?;
@@ -19,6 +21,9 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         program: target.join("examples/load"),
     };
     let data = std::env::temp_dir().join(format!("countersign-bench-{}", std::process::id()));
+    if plan.is_kubernetes_only {
+        return measured_in(&data, || at_kubernetes(&plan, &load, &target, &data));
+    }
 
     let raw = load.run(&["raw"])?;
     let raw_us = number(&raw, "raw_p256_verify_and_sign_us")?;
@@ -26,8 +31,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     println!("raw P-256 verify + sign     {raw_us:8.1} us   (one core, no I/O)");
     println!("raw RSA-4096 sign           {raw_rsa:8.0} /s   (one core)");
 
-    let results = (|| {
-        let server = Server::start(&target, &data.join("p256"), "p256")?;
+    measured_in(&data, || {
+        let server = Server::start(&target, &data.join("p256"), "p256", "off")?;
         let url = format!("server={}", server.url);
         let pid = format!("pid={}", server.child.id());
         let enrol = |fresh: &str, connections: usize, count: usize| {
@@ -76,7 +81,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         }
         drop(server);
 
-        let server = Server::start(&target, &data.join("rsa"), "rsa4096")?;
+        let server = Server::start(&target, &data.join("rsa"), "rsa4096", "off")?;
         let url = format!("server={}", server.url);
         load.run(&["enrol", &url, "count=200", "prefix=warm"])?;
         let count = format!("count={}", plan.enrolments / 10);
@@ -92,6 +97,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         );
         drop(server);
         at_scale(&plan, &load, &target, &data.join("large"))?;
+        at_kubernetes(&plan, &load, &target, &data)?;
 
         for (turn, url) in plan.against.iter().enumerate() {
             let prefix = format!("prefix=against-{}-{turn}", std::process::id());
@@ -105,8 +111,18 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             );
         }
         Ok(())
-    })();
-    let removed = std::fs::remove_dir_all(&data);
+    })
+}
+
+fn at_kubernetes(plan: &Plan, load: &Load, target: &Path, data: &Path) -> Result<()> {
+    let data = data.join("kubernetes");
+    bench_kubernetes::run(load, target, &data, plan.enrolments / 2)
+}
+
+/// Removes the folder when all is measured.
+fn measured_in(data: &Path, measure: impl FnOnce() -> Result<()>) -> Result<()> {
+    let results = measure();
+    let removed = std::fs::remove_dir_all(data);
     results.and(removed.context("cannot remove the benchmark's folder"))
 }
 
@@ -114,7 +130,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 #[expect(clippy::disallowed_methods, reason = "it measures time")]
 fn at_scale(plan: &Plan, load: &Load, target: &Path, data: &Path) -> Result<()> {
     let count = plan.certificates;
-    let server = Server::start(target, data, "p256")?;
+    let server = Server::start(target, data, "p256", "off")?;
     let fill = [
         format!("server={}", server.url),
         format!("count={count}"),
@@ -148,7 +164,7 @@ fn at_scale(plan: &Plan, load: &Load, target: &Path, data: &Path) -> Result<()> 
     drop(server);
 
     let begun = Instant::now();
-    let server = Server::start(target, data, "p256")?;
+    let server = Server::start(target, data, "p256", "off")?;
     println!(
         "start                       {:8.0} ms   resident {} MiB",
         begun.elapsed().as_secs_f64() * 1e3,
@@ -198,6 +214,7 @@ struct Plan {
     /// How many the long ledger has.
     certificates: usize,
     against: Vec<String>,
+    is_kubernetes_only: bool,
 }
 
 impl Plan {
@@ -206,6 +223,7 @@ impl Plan {
             enrolments: 20_000,
             certificates: 100_000,
             against: Vec::new(),
+            is_kubernetes_only: false,
         };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
@@ -214,6 +232,7 @@ impl Plan {
                     plan.enrolments = 4_000;
                     plan.certificates = 10_000;
                 }
+                "--kubernetes" => plan.is_kubernetes_only = true,
                 "--against" => {
                     let url = args
                         .next()
@@ -225,7 +244,9 @@ impl Plan {
                     plan.against.push(url.clone());
                 }
                 other => {
-                    bail!("bench: unknown argument '{other}'; it takes --quick and --against URL")
+                    bail!(
+                        "bench: unknown argument '{other}'; it takes --quick, --kubernetes (that door alone) and --against URL"
+                    )
                 }
             }
         }
@@ -244,6 +265,8 @@ fn build() -> Result<PathBuf> {
             "countersign-testkit",
             "--example",
             "load",
+            "--example",
+            "api_server",
         ],
     ] {
         let status = Command::new("cargo")
@@ -257,12 +280,13 @@ fn build() -> Result<PathBuf> {
     Ok(target.join("release"))
 }
 
-struct Load {
+/// The generator.
+pub(crate) struct Load {
     program: PathBuf,
 }
 
 impl Load {
-    fn run(&self, args: &[&str]) -> Result<Value> {
+    pub(crate) fn run(&self, args: &[&str]) -> Result<Value> {
         let output = Command::new(&self.program)
             .args(args)
             .stderr(Stdio::inherit())
@@ -273,7 +297,7 @@ impl Load {
     }
 }
 
-fn number(value: &Value, key: &str) -> Result<f64> {
+pub(crate) fn number(value: &Value, key: &str) -> Result<f64> {
     value
         .get(key)
         .and_then(Value::as_f64)
@@ -281,20 +305,21 @@ fn number(value: &Value, key: &str) -> Result<f64> {
 }
 
 /// An authority of our own that signs everything; stopped when dropped.
-struct Server {
+pub(crate) struct Server {
     child: Child,
     url: String,
     data: PathBuf,
 }
 
 impl Server {
-    fn start(target: &Path, data: &Path, key: &str) -> Result<Self> {
+    /// With such an issuer's key, and the Kubernetes door there, or `off`.
+    pub(crate) fn start(target: &Path, data: &Path, key: &str, kubernetes: &str) -> Result<Self> {
         std::fs::create_dir_all(data)?;
         let (config, folder) = (data.join("bench.yaml"), data.join("data"));
         std::fs::write(
             &config,
             format!(
-                "issuers:\n  puppet:\n    key: {key}\nlimits:\n  csr_per_minute_per_source: 0\n"
+                "issuers:\n  puppet:\n    key: {key}\nlimits:\n  csr_per_minute_per_source: 0\n  pending_per_source: 0\n"
             ),
         )?;
         let mut child = Command::new(target.join("countersign"))
@@ -303,7 +328,7 @@ impl Server {
             .arg(&config)
             .arg("--data")
             .arg(&folder)
-            .args(["--listen", "127.0.0.1:0", "--kubernetes-listen", "off"])
+            .args(["--listen", "127.0.0.1:0", "--kubernetes-listen", kubernetes])
             .args(["--hostname", "localhost", "--autosign", "true"])
             .env_remove("RUST_LOG")
             .stdout(Stdio::piped())
@@ -335,6 +360,15 @@ impl Server {
             format!("cert={}", file("admin.pem")),
             format!("key={}", file("admin-key.pem")),
         ]
+    }
+
+    /// The administrator of the Kubernetes door.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.data.join("admin/kubeconfig")
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     fn resident_mib(&self) -> Result<u64> {

@@ -6,6 +6,7 @@
 
 mod apt;
 mod bench;
+mod bench_kubernetes;
 mod cache;
 mod debian;
 mod debian_kubectl;

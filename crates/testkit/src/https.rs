@@ -2,7 +2,7 @@
 //!
 //! By hand, because some tests look at what else arrives on the socket.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Chain, Cursor, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,6 +45,11 @@ impl Answer {
             .iter()
             .find(|(key, _)| key == name)
             .map(|(_, value)| value.as_str())
+    }
+
+    fn is_chunked(&self) -> bool {
+        self.header("transfer-encoding")
+            .is_some_and(|coding| coding.contains("chunked"))
     }
 }
 
@@ -157,6 +162,35 @@ impl Connection {
         headers: &[(&str, &str)],
         body: &[u8],
     ) -> io::Result<Answer> {
+        self.send(method, path, headers, body)?;
+        self.answer(method)
+    }
+
+    /// Sends a `GET` whose answer comes line by line for as long as it lasts, as a watch does.
+    ///
+    /// # Errors
+    /// If the connection fails, or the answer is a refusal, whose text is in the error.
+    pub fn follow(mut self, path: &str) -> io::Result<Lines> {
+        self.send("GET", path, &[], b"")?;
+        let (head, rest) = self.head()?;
+        if head.status != 200 || !head.is_chunked() {
+            let refusal = self.body(head, rest, "GET")?;
+            let text = format!("{}: {}", refusal.status, refusal.text());
+            return Err(io::Error::other(text));
+        }
+        let source = BufReader::new(Cursor::new(rest).chain(self.stream));
+        Ok(Lines {
+            body: BufReader::new(Chunks::new(source)),
+        })
+    }
+
+    fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> io::Result<()> {
         let mut request = format!(
             "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n",
             body.len()
@@ -168,8 +202,7 @@ impl Connection {
         let mut request = request.into_bytes();
         request.extend_from_slice(body);
         self.stream.write_all(&request)?;
-        self.stream.flush()?;
-        self.answer(method)
+        self.stream.flush()
     }
 
     /// The certificate that the server has shown, DER; none before the first call.
@@ -203,6 +236,12 @@ impl Connection {
     }
 
     fn answer(&mut self, method: &str) -> io::Result<Answer> {
+        let (head, rest) = self.head()?;
+        self.body(head, rest, method)
+    }
+
+    /// The head of an answer, without a body yet, and what came behind it.
+    fn head(&mut self) -> io::Result<(Answer, Vec<u8>)> {
         let mut seen = Vec::new();
         let head = loop {
             if let Some(end) = seen.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -210,7 +249,7 @@ impl Connection {
             }
             self.more(&mut seen)?;
         };
-        let mut rest = seen.split_off(head.saturating_add(4));
+        let rest = seen.split_off(head.saturating_add(4));
         let text = String::from_utf8_lossy(&seen).into_owned();
         let mut lines = text.trim_end().lines();
         let status = lines
@@ -222,18 +261,22 @@ impl Connection {
             .filter_map(|line| line.split_once(':'))
             .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
             .collect();
-        let value = |name: &str| {
-            headers
-                .iter()
-                .find(|(key, _)| key == name)
-                .map(|(_, value)| value.as_str())
+        let head = Answer {
+            status,
+            headers,
+            body: Vec::new(),
         };
-        let body = if method == "HEAD" || matches!(status, 204 | 304) {
+        Ok((head, rest))
+    }
+
+    fn body(&mut self, head: Answer, mut rest: Vec<u8>, method: &str) -> io::Result<Answer> {
+        let body = if method == "HEAD" || matches!(head.status, 204 | 304) {
             Vec::new()
-        } else if value("transfer-encoding").is_some_and(|coding| coding.contains("chunked")) {
+        } else if head.is_chunked() {
             self.chunks(rest)?
         } else {
-            let length = value("content-length")
+            let length = head
+                .header("content-length")
                 .and_then(|length| length.parse().ok())
                 .unwrap_or(0usize);
             while rest.len() < length {
@@ -242,11 +285,7 @@ impl Connection {
             rest.truncate(length);
             rest
         };
-        Ok(Answer {
-            status,
-            headers,
-            body,
-        })
+        Ok(Answer { body, ..head })
     }
 
     fn chunks(&mut self, mut seen: Vec<u8>) -> io::Result<Vec<u8>> {
@@ -285,6 +324,96 @@ impl Connection {
     }
 }
 
+/// An answer that comes line by line.
+#[derive(Debug)]
+pub struct Lines {
+    body: BufReader<Chunks<Received>>,
+}
+
+/// What came with the head, and what is still to come.
+type Received = BufReader<Chain<Cursor<Vec<u8>>, StreamOwned<ClientConnection, TcpStream>>>;
+
+impl Lines {
+    /// The next line, without its end; `None` behind the last one.
+    ///
+    /// # Errors
+    /// If the connection fails, ends in the middle of an answer, or nothing comes for long.
+    pub fn read(&mut self) -> io::Result<Option<String>> {
+        let mut line = String::new();
+        match self.body.read_line(&mut line)? {
+            0 => Ok(None),
+            _ => {
+                line.truncate(line.trim_end().len());
+                Ok(Some(line))
+            }
+        }
+    }
+}
+
+/// A body in chunks (RFC 9112 7.1), put together.
+#[derive(Debug)]
+struct Chunks<R> {
+    source: R,
+    /// What is left of the present chunk.
+    left: usize,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Before the first chunk.
+    Begin,
+    /// In a chunk, or just behind it.
+    Chunk,
+    /// Behind the last one.
+    End,
+}
+
+impl<R: BufRead> Chunks<R> {
+    fn new(source: R) -> Self {
+        Self {
+            source,
+            left: 0,
+            place: Place::Begin,
+        }
+    }
+
+    fn next_chunk(&mut self) -> io::Result<()> {
+        let mut line = String::new();
+        if self.place == Place::Chunk {
+            // The end of the line behind the last chunk.
+            self.source.read_line(&mut line)?;
+            line.clear();
+        }
+        if self.source.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.left = usize::from_str_radix(line.trim(), 16).map_err(io::Error::other)?;
+        self.place = match self.left {
+            0 => Place::End,
+            _ => Place::Chunk,
+        };
+        Ok(())
+    }
+}
+
+impl<R: BufRead> Read for Chunks<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.left == 0 && self.place != Place::End {
+            self.next_chunk()?;
+        }
+        let wanted = self.left.min(buffer.len());
+        let count = self
+            .source
+            .read(buffer.get_mut(..wanted).unwrap_or_default())?;
+        if count == 0 && wanted > 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.left = self.left.saturating_sub(count);
+        Ok(count)
+    }
+}
+
 fn certificates(text: &[u8]) -> io::Result<Vec<CertificateDer<'static>>> {
     let blocks = pem::decode_all(text, &PemLimits::BUNDLE).map_err(io::Error::other)?;
     Ok(blocks
@@ -295,3 +424,21 @@ fn certificates(text: &[u8]) -> io::Result<Vec<CertificateDer<'static>>> {
 }
 
 const DEADLINE: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(chunks: &str) -> io::Result<String> {
+        io::read_to_string(Chunks::new(chunks.as_bytes()))
+    }
+
+    #[test]
+    fn chunks_are_put_together() {
+        let whole = text("3\r\nabc\r\n10\r\nd\nefghijklmnopqr\r\n0\r\n\r\n");
+        assert_eq!(whole.unwrap(), "abcd\nefghijklmnopqr");
+        for cut in ["", "3\r\nab", "3\r\nabc\r\n", "x\r\n"] {
+            assert!(text(cut).is_err(), "{cut:?}");
+        }
+    }
+}

@@ -360,13 +360,20 @@ impl<T: Kind> Cache<T> {
         })
     }
 
-    /// What came since a place, at most so many events.
+    /// What came since a place, at most so many events, and of large ones fewer: who does not read holds as much.
     pub(super) fn since(&self, cursor: Cursor, at_most: usize) -> Result<Batch<T>, TooOld> {
         let state = self.read();
         let skipped = cursor.next.checked_sub(state.first);
         let skipped = skipped.ok_or(TooOld(state.floor))?;
         let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
+        let mut room = AT_ONCE;
+        let fits = |event: &&Arc<Event<T>>| {
+            let is_room = room > 0;
+            room = room.saturating_sub(event.now.json.len());
+            is_room
+        };
         let taken = state.ring.iter().skip(skipped).take(at_most);
+        let taken = taken.take_while(fits);
         let mut next = cursor.next;
         let events = taken
             .inspect(|_| next = next.saturating_add(1))
@@ -503,6 +510,8 @@ impl<T: Kind> State<T> {
     }
 }
 
+/// Text of events that are taken at once; the last of them may be larger.
+const AT_ONCE: usize = 64 * 1024;
 /// What an event and its object take beside the object's content.
 const OVERHEAD: usize = 1024;
 

@@ -253,9 +253,11 @@ impl Feeder {
         let shown = self.show_all(&live).await?;
         let mut past = Past::new(floor.0, shown.iter().flatten());
         let known = states.iter().filter(|state| state.revision <= requests_at);
-        let (changes, records): (Vec<&StateChange>, Vec<&RequestRecord>) =
-            known.filter_map(of_a_request).unzip();
-        for (change, stored) in changes.into_iter().zip(self.show_all(&records).await?) {
+        for (change, record) in known.filter_map(of_a_request) {
+            let stored = match past.present(&(String::new(), record.key.clone()), change) {
+                Some(stored) => Some(stored),
+                None => self.show(record).await?,
+            };
             past.push(change, stored);
         }
         let caches = &self.caches;
@@ -535,6 +537,12 @@ impl<T: Kind> Past<T> {
         }
     }
 
+    /// The object as it is today, if that is since this very state.
+    fn present(&self, key: &Key, state: &StateChange) -> Option<Arc<Stored<T>>> {
+        let version = (key.clone(), state.revision.to_string());
+        self.present.get(&version).cloned()
+    }
+
     fn push(&mut self, state: &StateChange, stored: Option<Arc<Stored<T>>>) {
         let revision = state.revision.0;
         let Some(stored) = stored else {
@@ -544,8 +552,7 @@ impl<T: Kind> Past<T> {
             return;
         };
         let key = stored.key();
-        let version = (key.clone(), revision.to_string());
-        let now = self.present.get(&version).cloned().unwrap_or(stored);
+        let now = self.present(&key, state).unwrap_or(stored);
         let change = match state.kind {
             StateChangeKind::Added => Change::Added,
             StateChangeKind::Modified => Change::Modified(self.last.remove(&key)),

@@ -172,6 +172,32 @@ fn a_place_in_the_ring_sees_each_event_once() {
     assert_eq!(cache.cursor_after(9).unwrap_err(), TooOld(10));
 }
 
+/// What one that does not read holds is bounded in bytes too.
+#[test]
+fn large_events_are_taken_few_at_a_time() {
+    let cache = Cache::new(WIDE);
+    cache.begin(10, [], 10, []);
+    let mut cursor = cache.cursor_after(10).unwrap();
+    let large = "x".repeat(AT_ONCE / 2);
+    for revision in 11..17 {
+        let mut object = state("a", revision).object.clone();
+        let notes = &mut object.metadata.annotations;
+        notes.insert("note".to_owned(), large.clone());
+        let stored = Arc::new(Stored::new(object).unwrap());
+        cache.apply(revision, vec![Act::Put(stored)]);
+    }
+    let mut taken = Vec::new();
+    loop {
+        let batch = cache.since(cursor, 10).unwrap();
+        cursor = batch.cursor;
+        taken.push(batch.events.len());
+        if batch.complete.is_some() {
+            break;
+        }
+    }
+    assert_eq!(taken, [2, 2, 2]);
+}
+
 #[test]
 fn the_ring_is_bounded_in_number_and_size() {
     let weight = state("a", 100).weight();

@@ -3,7 +3,7 @@
 //! `load raw` measures what the cryptography alone costs. `load enrol` puts enrolments (PUT of a request, GET
 //! of its certificate) on any Puppet-compatible CA that signs at once, over kept-alive or fresh connections;
 //! `load get` repeats one GET; `load handshake` only connects; `load revoke` revokes one name after the other, or cleans
-//! them in batches. Each prints one line of JSON. It speaks HTTP/1.1 by hand: on a machine with two cores, the generator's own appetite is part of the result.
+//! them in batches. What begins with `kubernetes-` is for any API server with certificate signing requests. Each prints one line of JSON. It speaks HTTP/1.1 by hand: on a machine with two cores, the generator's own appetite is part of the result.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -11,6 +11,9 @@
     clippy::disallowed_methods,
     reason = "a measuring tool: it stops at the first surprise, and it measures time"
 )]
+
+mod connection;
+mod kubernetes;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,14 +29,8 @@ use aws_lc_rs::signature::{
 use countersign_pki::pem;
 use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::keys;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
+
+use crate::connection::{Connection, Server};
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
@@ -60,7 +57,11 @@ fn main() {
         "get" => runtime.block_on(get(&options)),
         "handshake" => runtime.block_on(handshake(&options)),
         "revoke" => runtime.block_on(revoke(&options)),
-        _ => panic!("load raw|enrol|get|handshake|revoke KEY=VALUE..."),
+        "kubernetes-create" => runtime.block_on(kubernetes::create(&options)),
+        "kubernetes-approve" => runtime.block_on(kubernetes::approve(&options)),
+        "kubernetes-list" => runtime.block_on(kubernetes::list(&options)),
+        "kubernetes-watch" => runtime.block_on(kubernetes::watch(&options)),
+        _ => panic!("load raw|enrol|get|handshake|revoke|kubernetes-... KEY=VALUE..."),
     }
 }
 
@@ -333,171 +334,6 @@ where
     println!("{}", summary(&mut took, &extra));
 }
 
-struct Server {
-    host: String,
-    address: String,
-    tls: Option<TlsConnector>,
-}
-
-impl Server {
-    /// The server of the option, and the administrator of `cert` and `key` if they are named.
-    fn new(options: &Options) -> Self {
-        let url = options.text("server");
-        let (scheme, address) = url.trim_end_matches('/').split_once("://").unwrap();
-        let config = ClientConfig::builder_with_provider(Arc::new(
-            rustls::crypto::aws_lc_rs::default_provider(),
-        ))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(TrustAnyone));
-        let config = match (options.0.get("cert"), options.0.get("key")) {
-            (Some(certificate), Some(key)) => {
-                let chain = CertificateDer::pem_file_iter(certificate).unwrap();
-                let chain = chain.collect::<Result<_, _>>().unwrap();
-                let key = PrivateKeyDer::from_pem_file(key).unwrap();
-                config.with_client_auth_cert(chain, key).unwrap()
-            }
-            (_, _) => config.with_no_client_auth(),
-        };
-        let tls = (scheme == "https").then(|| TlsConnector::from(Arc::new(config)));
-        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-        Self {
-            host: host.to_owned(),
-            address: address.to_owned(),
-            tls,
-        }
-    }
-
-    async fn connect(&self) -> Connection {
-        let tcp = TcpStream::connect(&self.address).await.unwrap();
-        tcp.set_nodelay(true).unwrap();
-        let stream = match &self.tls {
-            Some(tls) => {
-                let name = ServerName::try_from(self.host.clone()).unwrap();
-                Stream::Tls(Box::new(tls.connect(name, tcp).await.unwrap()))
-            }
-            None => Stream::Plain(tcp),
-        };
-        Connection {
-            stream,
-            buffer: Vec::new(),
-            host: self.host.clone(),
-            closed: false,
-        }
-    }
-}
-
-enum Stream {
-    Tls(Box<TlsStream<TcpStream>>),
-    Plain(TcpStream),
-}
-
-impl Stream {
-    async fn write(&mut self, bytes: &[u8]) {
-        match self {
-            Self::Tls(stream) => {
-                stream.write_all(bytes).await.unwrap();
-                stream.flush().await.unwrap();
-            }
-            Self::Plain(stream) => stream.write_all(bytes).await.unwrap(),
-        }
-    }
-
-    async fn read(&mut self, buffer: &mut Vec<u8>) -> usize {
-        match self {
-            Self::Tls(stream) => stream.read_buf(buffer).await.unwrap(),
-            Self::Plain(stream) => stream.read_buf(buffer).await.unwrap(),
-        }
-    }
-
-    async fn shutdown(&mut self) -> std::io::Result<()> {
-        match self {
-            Self::Tls(stream) => stream.shutdown().await,
-            Self::Plain(stream) => stream.shutdown().await,
-        }
-    }
-}
-
-struct Connection {
-    stream: Stream,
-    buffer: Vec<u8>,
-    host: String,
-    closed: bool,
-}
-
-impl Connection {
-    /// One request, one answer: status and body.
-    async fn call(&mut self, method: &str, path: &str, body: &str) -> (u16, Vec<u8>) {
-        self.call_as("text/plain", method, path, body).await
-    }
-
-    async fn call_as(
-        &mut self,
-        kind: &str,
-        method: &str,
-        path: &str,
-        body: &str,
-    ) -> (u16, Vec<u8>) {
-        let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\nAccept: */*\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n{body}",
-            self.host,
-            body.len()
-        );
-        self.stream.write(request.as_bytes()).await;
-        self.buffer.clear();
-        let head = loop {
-            if let Some(end) = find(&self.buffer, b"\r\n\r\n") {
-                break end + 4;
-            }
-            assert_ne!(
-                self.stream.read(&mut self.buffer).await,
-                0,
-                "the server hung up"
-            );
-        };
-        let text = String::from_utf8_lossy(&self.buffer[..head]).to_ascii_lowercase();
-        let status: u16 = text[9..12].parse().unwrap();
-        self.closed = text.contains("connection: close");
-        let length = text
-            .lines()
-            .find_map(|line| line.strip_prefix("content-length:"));
-        let length: usize = match length {
-            Some(length) => length.trim().parse().unwrap(),
-            None if text.contains("transfer-encoding: chunked") => {
-                return self.chunked(status, head).await;
-            }
-            None => 0,
-        };
-        while self.buffer.len() < head + length {
-            assert_ne!(
-                self.stream.read(&mut self.buffer).await,
-                0,
-                "the server hung up"
-            );
-        }
-        (status, self.buffer[head..head + length].to_vec())
-    }
-
-    async fn chunked(&mut self, status: u16, head: usize) -> (u16, Vec<u8>) {
-        while !self.buffer[head..].ends_with(b"0\r\n\r\n") {
-            assert_ne!(
-                self.stream.read(&mut self.buffer).await,
-                0,
-                "the server hung up"
-            );
-        }
-        let first = find(&self.buffer[head..], b"\r\n").unwrap() + 2;
-        (status, self.buffer[head + first..].to_vec())
-    }
-}
-
-fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    haystack
-        .windows(needle.len())
-        .position(|window| window == needle)
-}
-
 fn ticks_per_second() -> f64 {
     let output = std::process::Command::new("getconf")
         .arg("CLK_TCK")
@@ -508,45 +344,4 @@ fn ticks_per_second() -> f64 {
         .trim()
         .parse()
         .unwrap()
-}
-
-/// The benchmark measures a server that it started itself, or was pointed to; it proves nothing about it.
-#[derive(Debug)]
-struct TrustAnyone;
-
-impl ServerCertVerifier for TrustAnyone {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        rustls::crypto::aws_lc_rs::default_provider()
-            .signature_verification_algorithms
-            .supported_schemes()
-    }
 }
