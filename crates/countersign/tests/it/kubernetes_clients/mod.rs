@@ -2,6 +2,7 @@
 //! client-go, the certificate client of a kubelet, kube-rs and the Python client.
 
 mod informers;
+mod kube_rs;
 mod kubectl;
 mod kubelet;
 mod python;
