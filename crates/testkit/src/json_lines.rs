@@ -165,6 +165,16 @@ impl JsonLines {
         }
     }
 
+    /// Stops it where it is, until [`JsonLines::resume`]: a client that does not read what it is sent.
+    pub fn pause(&self) {
+        let _gone_meanwhile = kill_process_group(self.group, Signal::STOP);
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        let _gone_meanwhile = kill_process_group(self.group, Signal::CONT);
+    }
+
     /// What was read so far.
     #[must_use]
     pub fn seen(&self) -> &[Value] {
@@ -279,6 +289,21 @@ mod tests {
         let program = shell(r#"echo '{"n":1}'; exit 3"#);
         let (lines, status) = program.read_to_end().unwrap();
         assert_eq!((lines.len(), status.code()), (1, Some(3)));
+    }
+
+    #[test]
+    fn a_paused_program_is_silent_until_it_goes_on() {
+        let mut program = shell(r#"echo '{"n":0}'; while :; do echo '{"n":1}'; sleep 0.01; done"#);
+        assert_eq!(program.read().unwrap()["n"], 0);
+        program.pause();
+        program.set_patience(Duration::from_secs(1));
+        let silence = program.read_until(|line| line["n"] == 2);
+        assert!(
+            matches!(silence, Err(LineFault::Silent { .. })),
+            "{silence:?}"
+        );
+        program.resume();
+        assert_eq!(program.read().unwrap()["n"], 1);
     }
 
     #[test]

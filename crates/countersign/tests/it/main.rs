@@ -30,6 +30,7 @@ mod invariants;
 mod issuer_replacement;
 mod kubeconfig;
 mod kubectl;
+mod kubernetes_clients;
 mod kubernetes_differential;
 mod kubernetes_manual;
 mod lifecycle;

@@ -92,6 +92,32 @@ impl Site {
         }
     }
 
+    /// The same, with the Kubernetes door where it was, so that its clients find it again.
+    pub(crate) fn kill_and_restart_there(self) -> Self {
+        self.restart_there(ServerProcess::kill9)
+    }
+
+    /// Ends the server politely and starts it again, with the Kubernetes door where it was.
+    pub(crate) fn stop_and_restart_there(self) -> Self {
+        self.restart_there(|server| assert!(server.stop().unwrap().success(), "{server}"))
+    }
+
+    fn restart_there(self, end: impl FnOnce(&mut ServerProcess)) -> Self {
+        let address = self.kubernetes().to_string();
+        let Self {
+            folder,
+            data,
+            mut server,
+        } = self;
+        end(&mut server);
+        let server = serve_at(&data, &address, &[]);
+        Self {
+            folder,
+            data,
+            server,
+        }
+    }
+
     /// Ends the server and keeps its data.
     pub(crate) fn into_folder(self) -> tempfile::TempDir {
         let Self {
@@ -221,6 +247,10 @@ impl Site {
 }
 
 pub(crate) fn serve(data: &Path, arguments: &[&str]) -> ServerProcess {
+    serve_at(data, "127.0.0.1:0", arguments)
+}
+
+fn serve_at(data: &Path, kubernetes: &str, arguments: &[&str]) -> ServerProcess {
     let data = data.to_str().unwrap();
     let mut all = vec![
         "--data",
@@ -228,7 +258,7 @@ pub(crate) fn serve(data: &Path, arguments: &[&str]) -> ServerProcess {
         "--listen",
         "127.0.0.1:0",
         "--kubernetes-listen",
-        "127.0.0.1:0",
+        kubernetes,
     ];
     all.extend(["--hostname", "localhost"]);
     all.extend(arguments);
