@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use countersign_pki::{CheckedCsr, Fingerprint, masked};
-use countersign_policy::{Explanation, Step, Verdict};
+use countersign_policy::{Explanation, Identity, Step, Verdict};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
@@ -30,6 +30,7 @@ use crate::token::rejected;
 /// What has to be the same for a request to be the one that waits.
 pub(crate) struct SameRequest {
     door: Door,
+    sender: Identity,
     key_fingerprint: Fingerprint,
     csr: CheckedCsr,
 }
@@ -133,6 +134,7 @@ impl Core {
         let has_documents = of_signer.any(|rule| !rule.policy.is_empty());
         has_documents.then(|| SameRequest {
             door: submission.door.clone(),
+            sender: submission.requester.identity.clone(),
             key_fingerprint: submission.csr.key_fingerprint(),
             csr: as_stored(&submission.csr),
         })
@@ -151,6 +153,8 @@ impl Core {
         let waiting = waiting.await.map_err(Broken::from)?;
         let is_same = |record: &RequestRecord| {
             record.state == RequestState::Pending
+                // What its door shows is its sender's: somebody else who has the message gets nothing by it.
+                && (!record.retained || is_same_user(&record.requester.identity, &same.sender))
                 && record.key_fingerprint == same.key_fingerprint
                 && CheckedCsr::trusted_from_store(&record.csr_der)
                     .is_ok_and(|waiting| asks_the_same(&waiting, &same.csr))
@@ -385,6 +389,19 @@ impl Judged {
             }),
             Self::Waits | Self::Conflict { .. } => None,
         }
+    }
+}
+
+/// Whether two are one, whatever each was known by.
+fn is_same_user(one: &Identity, other: &Identity) -> bool {
+    match (one, other) {
+        (
+            Identity::User { username, .. },
+            Identity::User {
+                username: other, ..
+            },
+        ) => username == other,
+        (one, other) => one == other,
     }
 }
 

@@ -555,6 +555,10 @@ impl Core {
         let replaces =
             with_token || signer.is_some_and(|signer| signer.on_waiting == OnWaiting::Replace);
         match (&live, unique) {
+            // Its door shows it, under a name that anybody may choose: nobody takes it away by asking.
+            (Some(record), _) if record.retained && record.state == RequestState::Pending => {
+                return Err(duplicate(Duplicate::Requested));
+            }
             (Some(record), _) if record.state == RequestState::Pending && replaces => {}
             (Some(record), _) if record.state != RequestState::Denied => {
                 return Err(duplicate(Duplicate::Requested));

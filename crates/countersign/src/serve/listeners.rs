@@ -70,12 +70,15 @@ pub(super) async fn bind_puppet(
     let native = enrol::EnrolDoor::new(authority.clone(), issuer.clone())
         .with_access(place.access.clone())
         .with_administrators(SignerName::parse(signers::PUPPET_ADMIN)?)
-        .with_kubernetes_users(
-            SignerName::parse(signers::KUBERNETES_ADMIN)?,
-            IssuerId::parse(signers::KUBERNETES_ISSUER)?,
-        )
         .with_limits(place.limits.clone())
         .with_policy(place.policies.clone());
+    let native = match settings.config.kubernetes.listen {
+        Listen::Off => native,
+        Listen::On(_) => native.with_kubernetes_users(
+            SignerName::parse(signers::KUBERNETES_ADMIN)?,
+            IssuerId::parse(signers::KUBERNETES_ISSUER)?,
+        ),
+    };
     let router = door
         .clone()
         .router_within(place.limits.clone())
@@ -100,7 +103,9 @@ pub(super) async fn bind_kubernetes(
 ) -> Result<Listener> {
     let authority = place.authority;
     let issuer = IssuerId::parse(signers::KUBERNETES_ISSUER)?;
-    let door = kubernetes::KubernetesDoor::open(authority.clone(), issuer.clone()).await?;
+    let door = kubernetes::KubernetesDoor::open(authority.clone(), issuer.clone())
+        .await?
+        .with_access(place.access.clone());
     let native = enrol::EnrolDoor::for_users(authority.clone(), issuer.clone())
         .with_access(place.access.clone())
         .with_limits(place.limits.clone())

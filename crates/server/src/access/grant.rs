@@ -143,7 +143,7 @@ impl Grant {
     }
 
     /// Whether everything that the other may do may be done with this.
-    pub(super) fn includes(&self, other: &Self) -> bool {
+    pub(crate) fn includes(&self, other: &Self) -> bool {
         (self.is_admin || !other.is_admin)
             && (self.reads || !other.reads)
             && self.sign.includes(&other.sign)

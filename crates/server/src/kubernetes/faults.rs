@@ -144,7 +144,7 @@ impl From<DecodeFault> for Refusal {
 }
 
 /// A patch that cannot be applied to the object of this name.
-pub(super) fn patch_refusal(fault: PatchFault, name: &str) -> Refusal {
+pub(super) fn patch_refusal(fault: PatchFault, of: Resource<'_>, name: &str) -> Refusal {
     match fault {
         PatchFault::Decode(fault) => fault.into(),
         PatchFault::TooMany { .. } => Status::too_large(&fault.to_string()).into(),
@@ -152,7 +152,7 @@ pub(super) fn patch_refusal(fault: PatchFault, name: &str) -> Refusal {
             Status::bad_request(fault.to_string()).into()
         }
         PatchFault::Operation { .. } => {
-            let mut status = Resource::CSR.invalid(name, &[]);
+            let mut status = of.invalid(name, &[]);
             status.message = fault.to_string();
             status.into()
         }

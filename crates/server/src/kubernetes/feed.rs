@@ -289,6 +289,12 @@ impl Feeder {
                 break;
             };
             self.take_in(&page).await?;
+            if page
+                .iter()
+                .any(|change| matches!(change.state, State::Object(_)))
+            {
+                self.settle(last.revision);
+            }
             (since, brought) = (last.revision, true);
             if page.len() < PAGE {
                 break;
@@ -298,6 +304,16 @@ impl Feeder {
         let reached = since.max(target);
         self.caches.reach(reached.0);
         Ok((reached, brought))
+    }
+
+    /// A change of roles whose writer went away before it counted counts all the same.
+    fn settle(&self, revision: Revision) {
+        let (authorizer, authority) = (self.door.authorizer.clone(), self.door.authority.clone());
+        tokio::spawn(async move {
+            if let Err(fault) = authorizer.settle(&authority, revision).await {
+                warn!(%fault, "a change of roles does not count yet");
+            }
+        });
     }
 
     /// Applies states, commit by commit; all of them, or none.

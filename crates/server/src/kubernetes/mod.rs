@@ -38,6 +38,7 @@ use axum::routing::{MethodRouter, get, post};
 use countersign_authority::store::StoreFault;
 use countersign_authority::{Authority, Door, IssuerId};
 
+use crate::access::Access;
 pub use authorizer::Authorizer;
 pub(crate) use bearer::is_token_name;
 use feed::{Caches, Feed};
@@ -56,6 +57,8 @@ pub struct KubernetesDoor {
     pub issuer: IssuerId,
     /// Who may do what.
     pub authorizer: Arc<Authorizer>,
+    /// Who has which role at the native interface: nobody is made somebody who may do more there than the approver.
+    access: Access,
     /// What it shows; begun when it is first needed.
     feed: Arc<OnceLock<Feed>>,
 }
@@ -72,8 +75,15 @@ impl KubernetesDoor {
             authority,
             issuer,
             authorizer,
+            access: Access::default(),
             feed: Arc::default(),
         })
+    }
+
+    /// The same, where roles at the native interface are given by `access`.
+    #[must_use]
+    pub fn with_access(self, access: Access) -> Self {
+        Self { access, ..self }
     }
 
     /// The same door, with nothing that it shows.

@@ -134,7 +134,7 @@ impl Change {
             } => {
                 let named = &old.metadata.name;
                 let decoded = patch::apply(*kind, old, body, *validation)
-                    .map_err(|fault| patch_refusal(fault, named))?;
+                    .map_err(|fault| patch_refusal(fault, Resource::CSR, named))?;
                 let found = &decoded.object.metadata.name;
                 if found != named {
                     return Err(Status::name_mismatch(found, named).into());

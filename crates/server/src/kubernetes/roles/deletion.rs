@@ -101,7 +101,7 @@ impl KubernetesDoor {
                 actor: user.requester(),
                 expected: Some(record.version),
                 body: stored_body(&object),
-                detail: String::new(),
+                detail: object.detail(),
             };
             let written = match is_held {
                 true => self.authority.update_object(order).await,

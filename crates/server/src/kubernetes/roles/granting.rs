@@ -2,9 +2,13 @@
 
 use countersign_kapi::rbac::book::RbacKind;
 use countersign_kapi::rbac::escalation::{EscalationFault, RoleDraft};
-use countersign_kapi::rbac::{ClusterRole, ClusterRoleBinding, Role, RoleBinding, validate};
+use countersign_kapi::rbac::{
+    ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject, cover,
+    validate,
+};
 use countersign_kapi::{FieldError, UserInfo};
 
+use super::super::answer::first_bytes;
 use super::super::authorizer::Authorizer;
 use super::super::feed::Cached;
 
@@ -26,10 +30,39 @@ pub(super) trait Granting: Cached {
 
     /// Whether somebody has what it grants.
     fn check(&self, old: Option<&Self>, granter: &Granter<'_>) -> Result<(), EscalationFault>;
+
+    /// What it grants, for the audit log.
+    fn detail(&self) -> String;
 }
+
+/// The beginning of what rules allow, and how many there are.
+fn rules_in_words(rules: &[PolicyRule]) -> String {
+    let words: Vec<String> = rules.iter().take(MAX_TOLD).map(cover::describe).collect();
+    let text = format!("{} rules: {}", rules.len(), words.join(" "));
+    first_bytes(&text, MAX_DETAIL).to_owned()
+}
+
+/// A role and the beginning of who has it.
+fn binding_in_words(role: &RoleRef, subjects: &[Subject]) -> String {
+    let of = |subject: &Subject| match subject.namespace.as_str() {
+        "" => format!("{} {}", subject.kind, subject.name),
+        namespace => format!("{} {namespace}/{}", subject.kind, subject.name),
+    };
+    let words: Vec<String> = subjects.iter().take(MAX_TOLD).map(of).collect();
+    let (count, words) = (subjects.len(), words.join(", "));
+    let text = format!("{} {} for {count}: {words}", role.kind, role.name);
+    first_bytes(&text, MAX_DETAIL).to_owned()
+}
+
+const MAX_TOLD: usize = 20;
+const MAX_DETAIL: usize = 1024; // it stands in a line of the audit log
 
 impl Granting for Role {
     const GRANTS: RbacKind = RbacKind::Role;
+
+    fn detail(&self) -> String {
+        rules_in_words(&self.rules)
+    }
 
     fn faults(&self, _old: Option<&Self>) -> Vec<FieldError> {
         validate::role(self)
@@ -49,6 +82,10 @@ impl Granting for Role {
 
 impl Granting for ClusterRole {
     const GRANTS: RbacKind = RbacKind::ClusterRole;
+
+    fn detail(&self) -> String {
+        rules_in_words(&self.rules)
+    }
 
     fn faults(&self, old: Option<&Self>) -> Vec<FieldError> {
         validate::cluster_role(self, old)
@@ -70,6 +107,10 @@ impl Granting for ClusterRole {
 impl Granting for RoleBinding {
     const GRANTS: RbacKind = RbacKind::RoleBinding;
 
+    fn detail(&self) -> String {
+        binding_in_words(&self.role_ref, &self.subjects)
+    }
+
     fn faults(&self, old: Option<&Self>) -> Vec<FieldError> {
         validate::role_binding(self, old)
     }
@@ -85,6 +126,10 @@ impl Granting for RoleBinding {
 
 impl Granting for ClusterRoleBinding {
     const GRANTS: RbacKind = RbacKind::ClusterRoleBinding;
+
+    fn detail(&self) -> String {
+        binding_in_words(&self.role_ref, &self.subjects)
+    }
 
     fn faults(&self, old: Option<&Self>) -> Vec<FieldError> {
         validate::cluster_role_binding(self, old)

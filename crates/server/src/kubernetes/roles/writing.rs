@@ -136,7 +136,7 @@ impl<T: Granting> Change<T> {
             } => {
                 let named = &old.metadata().name;
                 let decoded = patch::apply(*kind, old, body, *validation)
-                    .map_err(|fault| patch_refusal(fault, named))?;
+                    .map_err(|fault| patch_refusal(fault, T::RESOURCE, named))?;
                 let found = &decoded.object.metadata().name;
                 match found == named {
                     true => Ok(decoded),
@@ -179,7 +179,7 @@ impl KubernetesDoor {
                 actor: place.user.requester(),
                 expected: None,
                 body: stored_body(&object),
-                detail: String::new(),
+                detail: object.detail(),
             };
             match self.authority.create_object(order).await {
                 Ok(record) => return self.settled(&record).await,
@@ -230,7 +230,7 @@ impl KubernetesDoor {
                 actor: place.user.requester(),
                 expected: Some(record.version),
                 body: stored_body(&new),
-                detail: String::new(),
+                detail: new.detail(),
             };
             let meta = new.metadata();
             // Nobody holds it back any longer.
