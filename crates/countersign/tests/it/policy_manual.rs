@@ -84,7 +84,8 @@ impl Reader {
             Block::File(text) => {
                 let files = fs::read_dir(self.path("here")).unwrap();
                 let mut files = files.map(|file| fs::read(file.unwrap().path()));
-                let is_there = files.any(|file| file.is_ok_and(|file| file == text.as_bytes()));
+                let is_it = |file: Vec<u8>| file.trim_ascii_end() == text.as_bytes();
+                let is_there = files.any(|file| file.is_ok_and(is_it));
                 assert!(is_there, "no such file:\n{text}");
             }
             Block::Logged(text) => {

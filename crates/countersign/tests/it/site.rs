@@ -227,17 +227,7 @@ impl Site {
     }
 
     pub(crate) fn kubernetes_admin_pair(&self) -> (Vec<u8>, Vec<u8>) {
-        let text = std::fs::read_to_string(self.kubeconfig()).unwrap();
-        let field = |name: &str| {
-            let value = text
-                .split(name)
-                .nth(1)
-                .unwrap_or_else(|| panic!("no {name} in the kubeconfig"));
-            let value = value.trim_start_matches(['"', ':', ' ']);
-            let value = value.split(['"', '\n', ',', '}']).next().unwrap().trim();
-            STANDARD.decode(value).unwrap()
-        };
-        (field("client-certificate-data"), field("client-key-data"))
+        pair_of(&self.kubeconfig())
     }
 
     pub(crate) fn read(&self, path: &str) -> Vec<u8> {
@@ -292,6 +282,21 @@ pub(crate) fn get_crl(client: &HttpsClient) -> Crl {
     let answer = client.call("GET", &path, &[], b"").unwrap();
     assert_eq!(answer.status, 200, "{}", answer.text());
     read_crl(&answer.body)
+}
+
+/// Certificate and key of the user of a kubeconfig.
+pub(crate) fn pair_of(kubeconfig: &Path) -> (Vec<u8>, Vec<u8>) {
+    let text = std::fs::read_to_string(kubeconfig).unwrap();
+    let field = |name: &str| {
+        let value = text
+            .split(name)
+            .nth(1)
+            .unwrap_or_else(|| panic!("no {name} in the kubeconfig"));
+        let value = value.trim_start_matches(['"', ':', ' ']);
+        let value = value.split(['"', '\n', ',', '}']).next().unwrap().trim();
+        STANDARD.decode(value).unwrap()
+    };
+    (field("client-certificate-data"), field("client-key-data"))
 }
 
 /// The first certificate of a PEM text.
