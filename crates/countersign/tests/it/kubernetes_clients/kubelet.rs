@@ -3,6 +3,9 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use countersign_pki::oid;
 use countersign_testkit::client_go::Kubelet;
 use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::deadline::ask_again;
@@ -139,7 +142,7 @@ fn a_node_asks_for_itself_alone() {
         let pem = CsrBuilder::without_subject()
             .organization("system:nodes")
             .name(
-                &countersign_pki::oid::COMMON_NAME,
+                &oid::COMMON_NAME,
                 0x0c,
                 format!("system:node:{name}").as_bytes(),
             )
@@ -147,7 +150,7 @@ fn a_node_asks_for_itself_alone() {
             .sign_pem(keys::p256_c());
         let mut object = kubernetes_request(&format!("{name}-{}", signer.len()));
         object["spec"] = json!({
-            "request": base64::Engine::encode(&base64::prelude::BASE64_STANDARD, pem),
+            "request": STANDARD.encode(pem),
             "signerName": signer,
             "usages": ["digital signature", usage],
         });

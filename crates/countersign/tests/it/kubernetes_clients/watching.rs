@@ -7,9 +7,10 @@ use std::time::Duration;
 use countersign_testkit::counterparts::KubernetesRelease;
 use countersign_testkit::kubectl::Kubectl;
 use countersign_testkit::server_process::ServerProcess;
+use serde_json::Value;
 
 use super::Writer;
-use crate::site::Site;
+use crate::site::{JSON, REQUESTS, Site, approved};
 
 #[test]
 fn a_watched_list_shows_what_came_after_it() {
@@ -77,10 +78,10 @@ fn a_watched_object_shows_its_changes_and_nothing_else() {
 impl Writer {
     /// Approves although somebody else may still be changing it: only one version can be the one that was read.
     fn approve_whenever(&self, name: &str) {
-        let mut object = crate::site::approved(self.get(name));
-        object["metadata"]["resourceVersion"] = serde_json::Value::Null;
-        let path = format!("{}/{name}/approval", crate::site::REQUESTS);
-        self.done("PUT", &path, crate::site::JSON, &object.to_string());
+        let mut object = approved(self.get(name));
+        object["metadata"]["resourceVersion"] = Value::Null;
+        let path = format!("{}/{name}/approval", REQUESTS);
+        self.done("PUT", &path, JSON, &object.to_string());
     }
 }
 
