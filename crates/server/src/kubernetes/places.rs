@@ -202,7 +202,7 @@ mod tests {
             ("john", "192.0.2.1", Rank::User, 3, NoPlace::OfSource),
             ("token-a", "192.0.2.2", Rank::Owner, 2, NoPlace::OfUser),
             ("token-b", "2001:db8::1", Rank::Owner, 2, NoPlace::OfUser),
-            ("token-c", "2001:db8::2", Rank::Owner, 2, NoPlace::OfUser),
+            ("token-c", "2001:db8::2", Rank::Owner, 2, NoPlace::Full),
             ("token-d", "2001:db8::3", Rank::Owner, 0, NoPlace::Full),
             ("mary", "192.0.2.3", Rank::User, 2, NoPlace::Full),
             ("root", "192.0.2.1", Rank::Administrator, 4, NoPlace::Full),

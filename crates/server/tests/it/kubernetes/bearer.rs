@@ -209,6 +209,49 @@ async fn it_watches_its_own_for_as_long_as_it_is_good() {
 }
 
 #[tokio::test]
+async fn hostile_input_is_cheap_what_a_token_attaches_is_bounded() {
+    let api = Api::with_tokens().await;
+    let token = api.mint("jane").await;
+    let with = |name: &str, field: &str, value: Value| {
+        let mut object = manifest(name);
+        object["metadata"][field] = value;
+        object
+    };
+    let note = |length| json!({"note": "x".repeat(length)});
+    let owner = json!([{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}]);
+    let rows = [
+        (
+            "annotations",
+            note(17_000),
+            ("metadata", "FieldValueTooLong"),
+        ),
+        (
+            "finalizers",
+            json!(["example.com/hold"]),
+            ("metadata.finalizers", "FieldValueForbidden"),
+        ),
+        (
+            "ownerReferences",
+            owner,
+            ("metadata.ownerReferences", "FieldValueForbidden"),
+        ),
+    ];
+    for (field, value, cause) in rows {
+        let name = format!("with-{}", field.to_lowercase());
+        let object = with(&name, field, value);
+        api.create_as(&token, &object).await.names(&[cause]);
+        // Who may change objects may also create them so.
+        api.create(&object).await;
+    }
+    // As `kubectl apply` sends it.
+    let mut applied = manifest("applied");
+    let text = applied.to_string();
+    applied["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/last-applied-configuration": text, "more": "x".repeat(10_000)});
+    let reply = api.create_as(&token, &applied).await;
+    assert_eq!(reply.status, StatusCode::CREATED, "{reply:?}");
+}
+
+#[tokio::test]
 async fn hostile_input_is_cheap_tokens_leave_places_for_watches_of_others() {
     let api = Api::with_tokens().await;
     let token = api.mint("jane").await;

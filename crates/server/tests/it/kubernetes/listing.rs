@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use countersign_authority::Submission;
 use countersign_authority::store::StoreFault;
+use countersign_kapi::protobuf::Envelope;
 use countersign_pki::{CheckedCsr, CsrLimits};
 use countersign_policy::{Requester, Wishes};
 use countersign_server::kubernetes::DOOR;
@@ -298,6 +299,50 @@ async fn a_page_goes_on_behind_its_last_name_whatever_happens_meanwhile() {
         api.get(&format!("{CSRS}?{query}"))
             .await
             .refuses(code, reason);
+    }
+}
+
+/// Longer than what is put together at once.
+#[tokio::test]
+async fn long_lists_are_whole_in_every_form() {
+    let api = Api::start().await;
+    let names: Vec<String> = (10..30).map(|number| format!("csr-{number}")).collect();
+    for name in &names {
+        let mut object = manifest(name);
+        object["metadata"]["annotations"] = json!({"note": "x".repeat(10_000)});
+        api.create(&object).await;
+    }
+    const METADATA: &str =
+        "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json";
+    for (accept, items, object) in [
+        ("application/json", "items", ""),
+        (METADATA, "items", ""),
+        (TABLE, "rows", "/object"),
+    ] {
+        let reply = api.call("GET", CSRS).header("accept", accept).send().await;
+        assert_eq!(reply.header("content-length"), "", "not known before");
+        let list = reply.ok();
+        let name = format!("{object}/metadata/name");
+        let items = list[items].as_array().unwrap().iter();
+        let told: Vec<&Value> = items.map(|item| item.pointer(&name).unwrap()).collect();
+        assert_eq!(told, names.iter().collect::<Vec<_>>(), "{accept}");
+    }
+    for (accept, kind) in [
+        (
+            "application/vnd.kubernetes.protobuf",
+            "CertificateSigningRequestList",
+        ),
+        (
+            "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+            "PartialObjectMetadataList",
+        ),
+    ] {
+        let reply = api.call("GET", CSRS).header("accept", accept).send().await;
+        let envelope = Envelope::read(&reply.body).unwrap();
+        assert_eq!(envelope.kind, kind);
+        // Nothing is behind it but two empty fields.
+        let behind = reply.body.len() - envelope.raw.len();
+        assert!(behind < 100 && envelope.raw.len() > 200_000, "{behind}");
     }
 }
 
