@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use countersign_policy::{AccessAnswer, AccessQuestion, Identity, Requester};
+use countersign_policy::{AccessAnswer, AccessQuestion, Identity, RecordedEvidence, Requester};
 
 use crate::engine::{Authority, Core};
 use crate::model::RequestRecord;
@@ -77,9 +77,19 @@ impl Core {
 
     /// Whether the sender of a request has other rights by now than when it was judged.
     pub(crate) fn has_other_rights(&self, record: &RequestRecord) -> bool {
-        let mut reviewed = record.evidence.access.iter();
+        self.reviews_differently(&record.requester, &record.evidence)
+    }
+
+    /// Whether a review that a judgement rests on comes to something else by now. It is asked right before an approval is
+    /// put on record: whoever has heard that a binding is gone must not see it used after that.
+    pub(crate) fn reviews_differently(
+        &self,
+        requester: &Requester,
+        evidence: &RecordedEvidence,
+    ) -> bool {
+        let mut reviewed = evidence.access.iter();
         reviewed.any(|past| {
-            let now = self.review(&record.requester, &past.question);
+            let now = self.review(requester, &past.question);
             !now.is_same(&past.answer)
         })
     }

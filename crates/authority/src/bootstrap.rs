@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::info;
 
-pub use text::{BootstrapId, BootstrapText, masked_bootstrap_tokens};
+pub use text::{BootstrapId, BootstrapText, bootstrap_ids_in, masked_bootstrap_tokens};
 
 use crate::audit::AuditEntry;
 use crate::engine::{Authority, Core};

@@ -62,7 +62,7 @@ pub use audit::{
 };
 pub use bootstrap::{
     BootstrapId, BootstrapOrder, BootstrapRecord, BootstrapStatus, BootstrapText, BootstrapToken,
-    BootstrapUser, MintedBootstrap, masked_bootstrap_tokens,
+    BootstrapUser, MintedBootstrap, bootstrap_ids_in, masked_bootstrap_tokens,
 };
 pub use chain::{Chain, Way};
 pub use clock::{Clock, Entropy, EntropyFault, SystemClock};

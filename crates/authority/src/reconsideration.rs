@@ -217,12 +217,13 @@ impl Core {
         let reached = reached.await?;
         let explanation = reached.verdict.explanation().clone();
         let uses = reached.verdict.uses().to_vec();
+        let evidence = reached.evidence;
         let (state, action) = match &reached.verdict {
             Verdict::Approve(_) => (RequestState::Approved, "approve"),
             Verdict::Deny(_) => (RequestState::Denied, "deny"),
             Verdict::Pending(_)
                 if same_answers(&explanation, &record.explanation)
-                    && reached.evidence.executions == record.evidence.executions =>
+                    && evidence.executions == record.evidence.executions =>
             {
                 return Ok(Judged::Waits);
             }
@@ -253,7 +254,7 @@ impl Core {
                 state,
                 live: record.live && (state != RequestState::Denied || record.retained),
                 explanation: Some(explanation.clone()),
-                evidence: Some(reached.evidence),
+                evidence: Some(evidence.clone()),
                 ..RequestUpdate::none(record)
             })],
             audit: vec![
@@ -287,12 +288,15 @@ impl Core {
                     serial: replaced.first().map(|entry| entry.serial),
                 });
             }
-            if !Arc::ptr_eq(&rules, &self.rules.load()) {
-                return Ok(Judged::Conflict { is_stale: false });
-            }
         }
         if let Some(revoking) = &revoking {
             revoking.write(&mut change, &record.requester, now);
+        }
+        let is_outdated = state == RequestState::Approved
+            && (!Arc::ptr_eq(&rules, &self.rules.load())
+                || self.reviews_differently(&record.requester, &evidence));
+        if is_outdated {
+            return Ok(Judged::Conflict { is_stale: false });
         }
         let version = match self.commit(change).await {
             Ok(committed) => committed.revision,
@@ -361,7 +365,7 @@ impl RequestRecord {
 enum Judged {
     Settled(Box<Settled>),
     Waits,
-    /// Rules or evidence changed meanwhile, or the request did.
+    /// Rules, rights or evidence changed meanwhile, or the request did.
     Conflict {
         is_stale: bool,
     },

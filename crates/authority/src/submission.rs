@@ -471,7 +471,7 @@ impl Core {
     }
 
     /// Stores a new request, with its intent if it has one. Finds out what is in the way on conflict. `None`: it was
-    /// approved by rules that are no longer in force, and is not stored.
+    /// approved by rules or rights that are no longer in force, and is not stored.
     pub(crate) async fn insert(
         &self,
         stored: &mut Stored,
@@ -489,6 +489,10 @@ impl Core {
             }
             let is_approved = stored.state == RequestState::Approved;
             if is_approved && !Arc::ptr_eq(rules, &self.rules.load()) {
+                return Ok(None);
+            }
+            let requester = &stored.submission.requester;
+            if is_approved && self.reviews_differently(requester, &stored.evidence) {
                 return Ok(None);
             }
             match self.commit(change).await {

@@ -58,6 +58,14 @@ impl Issuers {
         for issuer in &settings.issuers {
             issuers.push(load_certificate(&keys, &settings.folder, issuer, clock, entropy).await?);
         }
+        for issuer in &issuers {
+            issuer_files::ensure_own_key(issuer, &issuers)?;
+        }
+        for issuer in &issuers {
+            if issuer_files::are_followed(issuer.id()) {
+                issuer_files::keep_history(&settings.folder, issuer)?;
+            }
+        }
         Ok(Self {
             keys: Arc::new(keys),
             issuers,

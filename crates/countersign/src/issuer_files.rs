@@ -11,7 +11,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use countersign_authority::{Authority, Issuer, IssuerId};
 use countersign_keys::ReadKey;
 use countersign_pki::{Certificate, UnixTime, pem};
@@ -28,7 +28,7 @@ pub(crate) fn are_followed(id: &IssuerId) -> bool {
     id.as_str() != signers::PUPPET_ISSUER
 }
 
-/// The issuer with the CA certificates that it had before, which are on disk when this returns.
+/// The issuer with the CA certificates that it had before.
 pub(crate) fn with_history(folder: &DataFolder, issuer: Issuer, now: UnixTime) -> Result<Issuer> {
     let path = folder.issuer(issuer.id(), BUNDLE_FILE);
     let before = match fs::read(&path) {
@@ -38,9 +38,49 @@ pub(crate) fn with_history(folder: &DataFolder, issuer: Issuer, now: UnixTime) -
             return Err(error).with_context(|| format!("cannot read {}", path.display()));
         }
     };
-    let issuer = succeeding(issuer, before, now);
+    Ok(succeeding(issuer, before, now))
+}
+
+/// Writes down which CA certificates an issuer has and had. Not before it is certain that they are its own: what is
+/// written here stays trusted.
+pub(crate) fn keep_history(folder: &DataFolder, issuer: &Issuer) -> Result<()> {
+    let path = folder.issuer(issuer.id(), BUNDLE_FILE);
     write(&path, issuer.trust_pem().as_bytes(), Secrecy::Public)?;
-    Ok(issuer)
+    Ok(())
+}
+
+/// Refuses an issuer with the key of another one: what either of them signs would be taken for the other's.
+pub(crate) fn ensure_own_key<'a>(
+    issuer: &Issuer,
+    all: impl IntoIterator<Item = &'a Issuer>,
+) -> Result<()> {
+    let key = issuer.certificate().spki_der();
+    for other in all.into_iter().filter(|other| other.id() != issuer.id()) {
+        let verb = match () {
+            () if other.certificate().spki_der() == key => "has",
+            () if replaced(other).any(|before| before.spki_der() == key) => "had",
+            () => continue,
+        };
+        let (id, other) = (issuer.id(), other.id());
+        bail!(
+            "the files of issuer {id} hold the key that issuer {other} {verb}: every issuer needs a key of its own, so put \
+             the files of {id} back, or make it another key and certificate"
+        );
+    }
+    Ok(())
+}
+
+/// The certificates that an issuer signed with before. What else is known from then are CAs above them, which may well be
+/// issuers here.
+fn replaced(issuer: &Issuer) -> impl Iterator<Item = &Certificate> {
+    let above = |ca: &Certificate| {
+        let known = [issuer.certificate()].into_iter().chain(issuer.previous());
+        known.filter(|below| below.der() != ca.der()).any(|below| {
+            below.issuer().der() == ca.subject().der()
+                && below.verify_signed_by(ca.spki_der()).is_ok()
+        })
+    };
+    issuer.previous().iter().filter(move |ca| !above(ca))
 }
 
 /// The issuer, if these certificates came before it. Those that have ended are of no use to anybody.
@@ -78,6 +118,8 @@ pub(crate) struct Follower {
     refused: Option<(Stamp, bool)>,
     /// After how many more looks the key before is dropped.
     looks_left: u32,
+    /// Whether a pair is in force that not everything that follows from it was done for.
+    is_untold: bool,
 }
 
 struct Files {
@@ -101,11 +143,13 @@ impl Follower {
             taken: None,
             refused: None,
             looks_left: 0,
+            is_untold: false,
         }
     }
 
-    /// Takes what the files hold if it is another pair, and says whether it did. What is no pair is left for the next look:
-    /// whoever replaces two files does so one after the other. If it still is none by then, that is said once.
+    /// Takes what the files hold if it is another pair, and says when it is in use everywhere. What is no pair is left for the next look:
+    /// whoever replaces two files does so one after the other. If it still is none by then, that is said once. What fails
+    /// after a pair has come into force is tried again with each look.
     pub(crate) async fn look(
         &mut self,
         authority: &Authority,
@@ -117,31 +161,40 @@ impl Follower {
         };
         self.forget(keys);
         let (files, in_use) = (Arc::clone(&self.files), Arc::clone(&current));
+        let all: Vec<Arc<Issuer>> = authority.issuers().collect();
         let (taken, now) = (self.taken, authority.now());
         let looking = tokio::task::spawn_blocking(move || {
             // Before they are read: what changes meanwhile is another state.
             let stamp = files.stamp();
-            let found = (Some(stamp) != taken).then(|| files.pair(&in_use, now));
+            let found = (Some(stamp) != taken).then(|| files.pair(&in_use, &all, now));
             (stamp, found)
         });
         let (stamp, found) = looking.await.context("the look ended early")?;
         match found {
-            None => Ok(false),
-            Some(Ok(None)) => {
-                self.settle(stamp);
-                Ok(false)
-            }
+            None => {}
+            Some(Ok(None)) => self.settle(stamp),
             Some(Ok(Some(pair))) => {
                 replace(authority, keys, folder, pair, &current).await?;
                 self.settle(stamp);
                 self.looks_left = LOOKS_BEFORE_FORGETTING;
-                Ok(true)
+                self.is_untold = true;
             }
-            Some(Err(error)) => {
-                self.refuse(stamp, &error);
-                Ok(false)
-            }
+            Some(Err(error)) => self.refuse(stamp, &error),
         }
+        self.tell(authority).await
+    }
+
+    async fn tell(&mut self, authority: &Authority) -> Result<bool> {
+        if !self.is_untold {
+            return Ok(false);
+        }
+        let id = &self.files.id;
+        let announced = authority.announce_issuer(id).await;
+        announced.with_context(|| {
+            format!("issuer {id} has its new key, but its CRL is not signed with it yet")
+        })?;
+        self.is_untold = false;
+        Ok(true)
     }
 
     fn settle(&mut self, stamp: Stamp) {
@@ -176,7 +229,12 @@ impl Files {
     }
 
     /// What the files hold; `None`: what is in use.
-    fn pair(&self, current: &Issuer, now: UnixTime) -> Result<Option<(ReadKey, Issuer)>> {
+    fn pair(
+        &self,
+        current: &Issuer,
+        all: &[Arc<Issuer>],
+        now: UnixTime,
+    ) -> Result<Option<(ReadKey, Issuer)>> {
         let path = self.certificate.display();
         let chain = fs::read(&self.certificate).with_context(|| format!("cannot read {path}"))?;
         let key = ReadKey::from_file(&self.key)?;
@@ -187,6 +245,7 @@ impl Files {
         let id = self.id.clone();
         let issuer = Issuer::from_chain(id, chain, key.algorithm(), key.public_key())
             .with_context(|| format!("{path} and {KEY_FILE} beside it"))?;
+        ensure_own_key(&issuer, all.iter().map(Arc::as_ref))?;
         let (begin, end) = (issuer.certificate().not_before(), issuer.not_after());
         ensure!(now < end, "the certificate in {path} has ended, {end}");
         ensure!(
@@ -211,8 +270,7 @@ async fn replace(
     let issuer = succeeding(issuer, before, authority.now());
     let id = issuer.id().clone();
     // First what is trusted, then what it is trusted for: a certificate is never older than the bundle that has its CA.
-    let bundle = folder.issuer(&id, BUNDLE_FILE);
-    write(&bundle, issuer.trust_pem().as_bytes(), Secrecy::Public)?;
+    keep_history(folder, &issuer)?;
     keys.files.replace(&id, key)?;
     authority
         .replace_issuer(issuer)

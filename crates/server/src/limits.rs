@@ -23,7 +23,8 @@ pub struct RequestRates {
     pub per_source: u32,
     /// In a minute under one certname. One with a good enrolment token does not count.
     pub per_certname: u32,
-    /// Wrong enrolment tokens in ten minutes, from one source with one token's id; what is no token, from one source.
+    /// Wrong tokens in ten minutes, from one source with one token's id; what is no token, from one source. Ten times as
+    /// many from one source with whatever ids.
     pub token_failures: u32,
 }
 
@@ -48,6 +49,8 @@ struct Meters {
     sources: Option<Meter>,
     certnames: Option<Meter>,
     token_failures: Option<Meter>,
+    /// With whatever ids: who makes them up uses each once.
+    token_failures_in_all: Option<Meter>,
 }
 
 /// A request that comes too early.
@@ -130,11 +133,15 @@ impl RequestLimits {
         now: UnixTime,
     ) -> Result<(), TooMany> {
         let meters = self.meters.load();
-        let Some((failures, key)) = meters.token_failures.as_ref().zip(token_key(carried)) else {
+        let Some(key) = token_key(carried) else {
             return Ok(());
         };
-        let left = failures.look(&(one_source(source), key), now);
-        left.map_err(|retry_after| TooMany {
+        let network = one_source(source);
+        let of_id = meters.token_failures.as_ref();
+        let of_id = of_id.map_or(Ok(()), |failures| failures.look(&(network, key), now));
+        let in_all = meters.token_failures_in_all.as_ref();
+        let in_all = in_all.map_or(Ok(()), |failures| failures.look(&network, now));
+        of_id.and(in_all).map_err(|retry_after| TooMany {
             scope: Scope::Token,
             retry_after,
         })
@@ -143,9 +150,16 @@ impl RequestLimits {
     /// Counts a wrong token from `source`.
     pub(crate) fn token_failed(&self, source: IpAddr, carried: &CarriedToken, now: UnixTime) {
         let meters = self.meters.load();
-        if let Some((failures, key)) = meters.token_failures.as_ref().zip(token_key(carried)) {
-            // Several at once may have been let through; the last of them finds nothing left to take.
-            let _taken = failures.take(&(one_source(source), key), now);
+        let Some(key) = token_key(carried) else {
+            return;
+        };
+        let network = one_source(source);
+        // Several at once may have been let through; the last of them finds nothing left to take.
+        if let Some(failures) = &meters.token_failures {
+            let _taken = failures.take(&(network, key), now);
+        }
+        if let Some(failures) = &meters.token_failures_in_all {
+            let _taken = failures.take(&network, now);
         }
     }
 }
@@ -176,6 +190,10 @@ impl Meters {
             sources: Meter::new(rates.per_source, MINUTE),
             certnames: Meter::new(rates.per_certname, MINUTE),
             token_failures: Meter::new(rates.token_failures, TEN_MINUTES),
+            token_failures_in_all: Meter::new(
+                rates.token_failures.saturating_mul(IDS_OF_A_SOURCE),
+                TEN_MINUTES,
+            ),
         }
     }
 }
@@ -315,13 +333,15 @@ impl Generations {
 /// Seconds.
 const MINUTE: u64 = 60;
 const TEN_MINUTES: u64 = 600;
+/// How many ids a source may use up its failures with: behind one address there are many hosts.
+const IDS_OF_A_SOURCE: u32 = 10;
 /// Buckets in a generation: under 4 MiB for both of a meter. A source at the standard rate needs five minutes to fill
 /// one, and by then every bucket that it might push out is full again.
 const MAX_GENERATION: usize = 32_768;
 
 #[cfg(test)]
 mod tests {
-    use countersign_authority::TokenId;
+    use countersign_authority::{BootstrapText, TokenId};
 
     use super::*;
 
@@ -560,6 +580,32 @@ mod tests {
             unlimited.token_failed(here, &one, now);
             unlimited.admit_token(here, &one, now).unwrap();
         }
+    }
+
+    /// Whoever makes ids up is slowed down although no id is tried twice.
+    #[test]
+    fn wrong_tokens_are_counted_by_source_whatever_their_ids() {
+        let bootstrap = |number: usize| {
+            let text = format!("{number:06}.0123456789abcdef");
+            let token = BootstrapText::parse(&text).unwrap();
+            CarriedToken::Bootstrap(token.id().clone())
+        };
+        let limits = token_limits(10);
+        let (here, there) = (address("192.0.2.7"), address("192.0.2.8"));
+        let now = UnixTime(START);
+        for number in 0..100 {
+            let carried = bootstrap(number);
+            limits.admit_token(here, &carried, now).unwrap();
+            limits.token_failed(here, &carried, now);
+        }
+        for carried in [bootstrap(100), id("aaaqeayeaudaocaj"), CarriedToken::Other] {
+            let told = limits.admit_token(here, &carried, now).unwrap_err();
+            assert_eq!((told.scope, told.retry_after), (Scope::Token, 6));
+            limits.admit_token(there, &carried, now).unwrap();
+        }
+        limits.admit_token(here, &CarriedToken::None, now).unwrap();
+        let then = UnixTime(START + 6);
+        limits.admit_token(here, &bootstrap(100), then).unwrap();
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use countersign_authority::{AuditEntry, CrlScope, IssuerId, Revision};
+use countersign_authority::{AuditEntry, CrlScope, IssuerId, ObjectRecord, Revision};
 use countersign_pki::UnixTime;
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
@@ -17,6 +17,7 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 use crate::fault::Fault;
 use crate::folder::{OpenFault, StoreFiles};
 use crate::migration;
+use crate::objects::objects;
 use crate::query;
 use crate::row::{Columns, document};
 
@@ -38,6 +39,8 @@ pub struct Resumed {
     pub serials: Vec<(IssuerId, u64)>,
     /// The number after which each issuer's lists go on.
     pub crls: Vec<(IssuerId, CrlScope, u64)>,
+    /// The doors' objects as they are again: what was deleted after the copy was taken is back.
+    pub objects: Vec<ObjectRecord>,
 }
 
 /// Why there is no copy.
@@ -250,10 +253,12 @@ fn skip_ahead(connection: &mut Connection, now: UnixTime) -> Result<Resumed, Fau
         },
     )?;
     change.commit()?;
+    let (_, objects) = objects(connection)?;
     Ok(Resumed {
         epoch,
         serials,
         crls,
+        objects,
     })
 }
 

@@ -1,5 +1,6 @@
 //! The bootstrap token as text, as Kubernetes writes it: `<id>.<secret>`, six and sixteen characters of `[a-z0-9]`.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use schemars::JsonSchema;
@@ -119,6 +120,18 @@ pub fn masked_bootstrap_tokens(text: &str) -> String {
     shown
 }
 
+/// The public parts of everything in a text that has the form of a bootstrap token, whatever stands around it. Host names may
+/// have it, too.
+pub fn bootstrap_ids_in(text: &str) -> BTreeSet<BootstrapId> {
+    let at_dot = |(dot, _): (usize, &str)| {
+        let start = dot.checked_sub(ID_LENGTH)?;
+        let end = start.checked_add(LENGTH)?;
+        let token = BootstrapText::parse(text.get(start..end)?)?;
+        Some(token.id)
+    };
+    text.match_indices('.').filter_map(at_dot).collect()
+}
+
 fn is_word(text: &str, length: usize) -> bool {
     let is_sign = |octet: u8| octet.is_ascii_lowercase() || octet.is_ascii_digit();
     text.len() == length && text.bytes().all(is_sign)
@@ -135,6 +148,32 @@ const FAIR: u8 = 252;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tokens_are_found_wherever_they_stand() {
+        let rows: &[(&str, &[&str])] = &[
+            ("abcdef.0123456789abcdef", &["abcdef"]),
+            (r#"{"a":"\nabcdef.0123456789abcdef\n"}"#, &["abcdef"]),
+            (
+                "x.abcdef.0123456789abcdefg, 000000.aaaaaaaaaaaaaaaa",
+                &["000000", "abcdef"],
+            ),
+            (
+                "abcdef.0123456789abcdef abcdef.0123456789abcdeg",
+                &["abcdef"],
+            ),
+            ("Abcdef.0123456789abcdef", &[]),
+            ("abcdef.0123456789abcde", &[]),
+            ("éabcde.0123456789abcdef", &[]),
+            (".0123456789abcdef.", &[]),
+            ("", &[]),
+        ];
+        for (text, expected) in rows {
+            let found = bootstrap_ids_in(text);
+            let found: Vec<&str> = found.iter().map(BootstrapId::as_str).collect();
+            assert_eq!(found, *expected, "{text}");
+        }
+    }
 
     /// Octets that count up, with every value among them.
     struct Counting(std::sync::atomic::AtomicU8);

@@ -28,6 +28,8 @@ struct Scripted {
     /// User and subresource.
     bound: Mutex<Vec<(&'static str, &'static str)>>,
     is_away: Mutex<bool>,
+    /// How often a binding is still found before it is gone.
+    reviews_left: Mutex<Option<usize>>,
     asked: Mutex<Vec<(Requester, AccessQuestion)>>,
 }
 
@@ -62,7 +64,12 @@ impl AccessReviews for Scripted {
         let found = bound
             .iter()
             .find(|(user, subresource)| user == username && *subresource == question.subresource);
-        match found {
+        let mut left = self.reviews_left.lock().unwrap();
+        let is_gone = found.is_some() && *left == Some(0);
+        if found.is_some() {
+            *left = left.map(|left| left.saturating_sub(1));
+        }
+        match found.filter(|_| !is_gone) {
             Some((user, _)) => AccessAnswer::Allowed {
                 reason: format!("bound to {user}"),
             },
@@ -163,9 +170,36 @@ async fn the_first_right_that_the_sender_has_approves() {
             assert_eq!(requester, &user(username), "{case}");
             assert_eq!(question.verb, "create");
         }
-        assert_eq!(reviews.asked(), asked, "{case}");
+        // What approves is asked once more before it is on record.
+        let times = 1 + usize::from(rule.is_some());
+        let all = reviews.asked();
+        assert_eq!(all.get(..asked.len()).unwrap(), asked, "{case}");
+        assert_eq!(all.len(), asked.len() * times, "{case}");
         assert_eq!(record.evidence.access.len(), asked.len(), "{case}");
     }
+}
+
+/// A binding that is removed while a request is judged approves nothing any more, be the request new or one that waits.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_right_that_is_taken_away_meanwhile_does_not_count() {
+    let site = Site::new(RULES).await;
+    let reviews = reviewed(&site);
+    reviews.bind("alice", "nodeclient");
+    // Found by the rule, and gone at the look before the approval is written.
+    *reviews.reviews_left.lock().unwrap() = Some(1);
+    let waits = site.ask(asking("csr-1", "alice", "node-a")).await;
+    assert_eq!(waits.state, RequestState::Pending);
+    assert_eq!(reviews.asked().len(), 3, "and then it is judged anew");
+
+    // The look for other rights, the rule, and the look before the approval is written.
+    *reviews.reviews_left.lock().unwrap() = Some(2);
+    assert_eq!(site.authority().reconsider_access().await.unwrap(), 0);
+    assert_eq!(site.record(waits.id).await.state, RequestState::Pending);
+    assert_eq!(reviews.asked().len(), 4);
+
+    *reviews.reviews_left.lock().unwrap() = None;
+    assert_eq!(site.authority().reconsider_access().await.unwrap(), 1);
+    assert_eq!(site.record(waits.id).await.state, RequestState::Issued);
 }
 
 /// Nothing is written while nothing has changed; a role that is bound settles what waited for it, and only that.

@@ -216,6 +216,7 @@ async fn what_was_drafted_before_an_issuer_was_replaced_is_signed_by_the_key_bef
         .collect();
     keys.replace(&issuer_id(), new_key).unwrap();
     authority.replace_issuer(new).await.unwrap();
+    authority.announce_issuer(&issuer_id()).await.unwrap();
 
     for submitted in submissions {
         let issued = submitted.await.unwrap().unwrap().issued.unwrap();

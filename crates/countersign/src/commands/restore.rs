@@ -10,7 +10,11 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use countersign_authority::{Clock as _, SystemClock};
+use countersign_authority::{Clock as _, ObjectRecord, SystemClock};
+use countersign_kapi::rbac::book::RbacKind;
+use countersign_kapi::rbac::defaults::cluster_role_bindings;
+use countersign_kapi::rbac::{RbacObject, RoleRef, Subject};
+use countersign_pki::terminal_safe;
 use countersign_store::backup::{self, Resumed};
 
 use crate::archive::{self, ArchiveFault, DATABASE, GENERATED_KEYS, Listed, Manifest};
@@ -78,8 +82,8 @@ fn told(data: &Path, manifest: &Manifest, resumed: &Resumed) -> String {
     let root = data.display();
     let mut lines = vec![format!(
         "Restored {root} from a backup made {} by version {}: {} files, everything up to revision {}.",
-        countersign_pki::terminal_safe(&manifest.made),
-        countersign_pki::terminal_safe(&manifest.program),
+        terminal_safe(&manifest.made),
+        terminal_safe(&manifest.program),
         manifest.files.len(),
         manifest.revision,
     )];
@@ -97,6 +101,11 @@ fn told(data: &Path, manifest: &Manifest, resumed: &Resumed) -> String {
         ));
     }
     lines.push(format!("  epoch {}", resumed.epoch));
+    let bindings: Vec<String> = resumed.objects.iter().filter_map(binding_line).collect();
+    if !bindings.is_empty() {
+        lines.push("Bindings that were deleted or changed after the backup are as they were. These give rights at the Kubernetes door; check them right after the start, and delete those that should not be:".to_owned());
+        lines.extend(bindings);
+    }
     let (needed, remade): (Vec<&String>, Vec<&String>) = manifest
         .left_out
         .iter()
@@ -117,6 +126,43 @@ fn told(data: &Path, manifest: &Manifest, resumed: &Resumed) -> String {
         lines.extend(remade.iter().map(|path| format!("  {root}/{path}")));
     }
     lines.join("\n")
+}
+
+/// A binding that somebody has made, or added subjects to; those of the start are in every installation.
+fn binding_line(record: &ObjectRecord) -> Option<String> {
+    let kind = RbacKind::stored_as(&record.key.kind)?;
+    let given = |role: &RoleRef, subjects: &[Subject]| {
+        let (role_kind, name) = (terminal_safe(&role.kind), terminal_safe(&role.name));
+        match subjects.len() {
+            1 => format!("{role_kind} {name} to 1 subject"),
+            count => format!("{role_kind} {name} to {count} subjects"),
+        }
+    };
+    let given = match (kind, kind.read(&record.body)) {
+        (RbacKind::Role | RbacKind::ClusterRole, _) => return None,
+        (RbacKind::RoleBinding | RbacKind::ClusterRoleBinding, Err(_)) => {
+            "cannot be read".to_owned()
+        }
+        (_, Ok(RbacObject::Role(_) | RbacObject::ClusterRole(_))) => return None,
+        (_, Ok(RbacObject::RoleBinding(binding))) => given(&binding.role_ref, &binding.subjects),
+        (_, Ok(RbacObject::ClusterRoleBinding(binding))) => {
+            let is_of_the_start = cluster_role_bindings().iter().any(|known| {
+                known.metadata.name == record.key.name
+                    && known.role_ref == binding.role_ref
+                    && known.subjects == binding.subjects
+            });
+            if is_of_the_start {
+                return None;
+            }
+            given(&binding.role_ref, &binding.subjects)
+        }
+    };
+    let place = match record.key.namespace.as_str() {
+        "" => String::new(),
+        namespace => format!("{}/", terminal_safe(namespace)),
+    };
+    let name = terminal_safe(&record.key.name);
+    Some(format!("  {} {place}{name}: {given}", kind.kind()))
 }
 
 /// The directory while it grows. It is gone at the end, however it comes, except after a crash; then the next restore
@@ -262,3 +308,65 @@ fn sync_folders(folder: &Path) -> io::Result<()> {
 
 /// Tells a directory that a restore has left from one of somebody else's.
 const MARK: &str = ".countersign-restore";
+
+#[cfg(test)]
+mod tests {
+    use countersign_authority::{ObjectKey, RequestId, Revision};
+    use countersign_pki::UnixTime;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn record(resource: &str, namespace: &str, name: &str, body: &Value) -> ObjectRecord {
+        ObjectRecord {
+            key: ObjectKey {
+                kind: format!("{resource}.rbac.authorization.k8s.io"),
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            },
+            id: RequestId::new(UnixTime(0), [0; 10]),
+            version: Revision(1),
+            created: UnixTime(0),
+            body: body.to_string().into_bytes(),
+        }
+    }
+
+    #[test]
+    fn bindings_that_somebody_made_are_told() {
+        let group = |name: &str| json!({"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": name});
+        let binding = |kind: &str, role: &str, subjects: &[Value]| json!({"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role}, "subjects": subjects});
+        let (cluster, local) = ("clusterrolebindings", "rolebindings");
+        let admins = binding("ClusterRole", "cluster-admin", &[group("system:masters")]);
+        let more = binding(
+            "ClusterRole",
+            "cluster-admin",
+            &[group("system:masters"), group("friends")],
+        );
+        let rows = [
+            (record(cluster, "", "cluster-admin", &admins), None),
+            (
+                record(cluster, "", "cluster-admin", &more),
+                Some("  ClusterRoleBinding cluster-admin: ClusterRole cluster-admin to 2 subjects"),
+            ),
+            (
+                record(cluster, "", "mine", &admins),
+                Some("  ClusterRoleBinding mine: ClusterRole cluster-admin to 1 subject"),
+            ),
+            (
+                record(local, "ns", "b\u{1b}", &binding("Role", "r", &[])),
+                Some("  RoleBinding ns/b\\u{1b}: Role r to 0 subjects"),
+            ),
+            (
+                record(local, "ns", "b", &json!("?")),
+                Some("  RoleBinding ns/b: cannot be read"),
+            ),
+            (record("clusterroles", "", "r", &json!({})), None),
+            (record("secrets", "", "r", &json!({})), None),
+        ];
+        for (record, expected) in &rows {
+            let line = binding_line(record);
+            let told = line.as_deref();
+            assert_eq!(told, *expected, "{:?}", record.key);
+        }
+    }
+}

@@ -14,6 +14,7 @@ use countersign_testkit::https::HttpsClient;
 use countersign_testkit::keys;
 use serde_json::{Value, json};
 
+use crate::installation::run;
 use crate::site::{
     REQUESTS, Site, install, kubernetes_request, kubernetes_request_for, read_certificate, read_crl,
 };
@@ -123,6 +124,51 @@ fn an_issuer_goes_on_with_another_key_when_its_files_are_replaced() {
     let dave = certificate_by(&admin(&site), kubernetes_request("dave"));
     let dave = read_certificate(dave);
     assert!(dave.verify_signed_by(new.certificate.spki_der()).is_ok());
+}
+
+/// The files of one issuer in the place of another's: what either signs would be the other's.
+#[test]
+fn an_issuer_does_not_take_the_key_of_another() {
+    let vpn = "signers: [{name: example.com/vpn}]\n";
+    let site = Site::configured(vpn, &[]);
+    let puppet =
+        ["ca_crt.pem", "ca_key.pem"].map(|file| site.read(&format!("issuers/puppet/{file}")));
+    let own = [CERTIFICATE, KEY].map(|file| site.read(file));
+    let put = |site: &Site, [certificate, key]: &[Vec<u8>; 2]| {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        install(&site.data().join(CERTIFICATE), &text(certificate), 0o644);
+        install(&site.data().join(KEY), &text(key), 0o600);
+    };
+    put(&site, &puppet);
+    let refusal = "the files of issuer kubernetes hold the key that issuer puppet has";
+    assert!(
+        site.server.wait_for_log(|log| log.contains(refusal)),
+        "{}",
+        site.server
+    );
+    let jane = read_certificate(certificate_by(&admin(&site), kubernetes_request("jane")));
+    let ca = read_certificate(&own[0]);
+    assert!(jane.verify_signed_by(ca.spki_der()).is_ok());
+
+    // Nor does the next start, which leaves no trace of it.
+    let (data, _folder) = (site.data(), site.into_folder());
+    let config = data.with_file_name("countersign.yaml");
+    let ended = run(&[
+        "serve",
+        "--config",
+        config.to_str().unwrap(),
+        "--data",
+        data.to_str().unwrap(),
+        "--listen",
+        "127.0.0.1:0",
+        "--kubernetes-listen",
+        "127.0.0.1:0",
+    ]);
+    assert_eq!(ended.code, Some(1), "{ended}");
+    assert!(ended.stderr.contains(refusal), "{ended}");
+    let bundle = fs::read(data.join("issuers/kubernetes/ca_bundle.pem")).unwrap();
+    let known = certificates(&bundle);
+    assert!(known.iter().map(Certificate::der).eq([ca.der()]));
 }
 
 fn place(data: &Path, chain: &str, ca: &Ca) {

@@ -18,7 +18,7 @@ use super::answer::{Answer, Refusal, warn};
 use super::call::Call;
 use super::identity::User;
 use super::object::Attachment;
-use super::secrets::token_faults;
+use super::secrets::{refuse_bootstrap_tokens, token_faults};
 use super::{DOOR, KubernetesDoor};
 use crate::limits::{RequestLimits, TooMany};
 
@@ -52,6 +52,7 @@ pub(super) async fn create(
     }
     restrict_node(call.user.info(), &object)?;
     let new = NewRequest::examine(&object)?;
+    refuse_bootstrap_tokens(&door.authority, None, &object).await?;
     door.admit_metadata(&call.user, &object)?;
     door.admit_object(&call.user)?;
     let mut tries = if generated { MAX_NAMES } else { 1 };

@@ -1,15 +1,22 @@
-//! Enrolment tokens in places of an object that everybody reads who reads the object.
+//! Enrolment tokens and bootstrap tokens in places of an object that everybody reads who reads the object.
 //!
 //! What was mistaken for a name, a label or a note is refused, and not repeated. What a client adds by itself is left out.
 
+use std::collections::BTreeSet;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use countersign_authority::looks_like_a_token;
-use countersign_kapi::{CertificateSigningRequest, FieldError, ObjectMeta};
+use countersign_authority::store::StoreFault;
+use countersign_authority::{
+    Authority, BootstrapId, bootstrap_ids_in, looks_like_a_token, masked_bootstrap_tokens,
+};
+use countersign_kapi::kind::Kind;
+use countersign_kapi::{CertificateSigningRequest, FieldError, ObjectMeta, Resource};
 use countersign_pki::{CheckedCsr, masked};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::answer::Refusal;
 use super::create::read_request;
 
 /// The fields of an object in which a token stands; its request is another matter.
@@ -49,6 +56,90 @@ pub(super) fn token_faults(object: &CertificateSigningRequest) -> Vec<FieldError
         .collect()
 }
 
+/// Refuses an object in which a bootstrap token stands that was not in it before. Their form is not rare, so only those
+/// count that somebody has minted.
+///
+/// # Errors
+/// Says in which field, or that the store fails.
+pub(super) async fn refuse_bootstrap_tokens(
+    authority: &Authority,
+    old: Option<&CertificateSigningRequest>,
+    new: &CertificateSigningRequest,
+) -> Result<(), Refusal> {
+    let known = old.into_iter().flat_map(bootstrap_ids);
+    let known = known.flat_map(|(_, ids)| ids).collect();
+    let errors = bootstrap_faults(authority, &known, bootstrap_ids(new)).await?;
+    match errors.as_slice() {
+        [] => Ok(()),
+        errors => {
+            let name = masked_bootstrap_tokens(&new.metadata.name);
+            Err(Resource::CSR.invalid(&name, errors).into())
+        }
+    }
+}
+
+/// The same for a role or a binding.
+///
+/// # Errors
+/// Says that there is one, or that the store fails.
+pub(super) async fn refuse_bootstrap_tokens_in<T: Kind>(
+    authority: &Authority,
+    old: Option<&T>,
+    new: &T,
+) -> Result<(), Refusal> {
+    let known = old.map(ids_in).unwrap_or_default();
+    let errors = bootstrap_faults(authority, &known, [("metadata", ids_in(new))]).await?;
+    match errors.as_slice() {
+        [] => Ok(()),
+        errors => {
+            let name = masked_bootstrap_tokens(&new.metadata().name);
+            Err(T::RESOURCE.invalid(&name, errors).into())
+        }
+    }
+}
+
+/// The fields in which a token stands that is not among the `known`.
+async fn bootstrap_faults(
+    authority: &Authority,
+    known: &BTreeSet<BootstrapId>,
+    fields: impl IntoIterator<Item = (&'static str, BTreeSet<BootstrapId>)>,
+) -> Result<Vec<FieldError>, StoreFault> {
+    let (mut errors, mut looks) = (Vec::new(), 0_usize);
+    for (field, ids) in fields {
+        for id in ids.difference(known) {
+            looks = looks.saturating_add(1);
+            if looks > MAX_LOOKS {
+                errors.push(FieldError::forbidden(field, TOO_MANY));
+                return Ok(errors);
+            }
+            if authority.bootstrap_token(id).await?.is_some() {
+                errors.push(FieldError::forbidden(field, NO_BOOTSTRAP));
+                break;
+            }
+        }
+    }
+    Ok(errors)
+}
+
+/// What has the form of a bootstrap token, by field.
+fn bootstrap_ids(object: &CertificateSigningRequest) -> [(&'static str, BTreeSet<BootstrapId>); 4] {
+    let certificate = String::from_utf8_lossy(&object.status.certificate);
+    [
+        ("metadata", ids_in(&object.metadata)),
+        (
+            "spec.signerName",
+            bootstrap_ids_in(&object.spec.signer_name),
+        ),
+        ("status.conditions", ids_in(&object.status.conditions)),
+        ("status.certificate", bootstrap_ids_in(&certificate)),
+    ]
+}
+
+fn ids_in(part: &impl Serialize) -> BTreeSet<BootstrapId> {
+    let text = serde_json::to_string(part).unwrap_or_default();
+    bootstrap_ids_in(&text)
+}
+
 /// Leaves out what a client noted of an object whose request has a token in it: `kubectl apply` keeps the whole manifest.
 pub(super) fn without_secrets(mut metadata: ObjectMeta) -> ObjectMeta {
     if let Some(applied) = metadata.annotations.get(LAST_APPLIED)
@@ -85,6 +176,12 @@ fn noted_request(manifest: &str) -> Option<Vec<u8>> {
     STANDARD.decode(request).ok()
 }
 
+/// Look-ups for one object. Nobody writes so many host names of this form.
+const MAX_LOOKS: usize = 64;
+const TOO_MANY: &str =
+    "it has too many words in it that have the form of bootstrap tokens: leave some out";
+const NO_BOOTSTRAP: &str = "it has a bootstrap token in it, which everybody would read here: revoke the token, mint another, and \
+                            send that as the bearer token";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const NO_PLACE: &str = "it has an enrolment token in it, which everybody would read here: revoke the token, mint another, \
                         and send that as the bearer token or in the request's attributes";

@@ -26,7 +26,7 @@ use super::create::refuse_secrets;
 use super::faults::{act_refusal, patch_refusal};
 use super::identity::User;
 use super::object::Attachment;
-use super::secrets::token_faults;
+use super::secrets::{refuse_bootstrap_tokens, token_faults};
 use super::{DOOR, KubernetesDoor};
 
 /// `PUT` on an object.
@@ -169,6 +169,7 @@ impl KubernetesDoor {
             let new = update::prepare(write.endpoint, &old, new, now);
             self.validate(write.endpoint, &old, &new)?;
             refuse_secrets(&new, None)?;
+            refuse_bootstrap_tokens(&self.authority, Some(&old), &new).await?;
             self.admit(write.endpoint, user, &record.signer, &old, &new)?;
             if new == old || write.dry_run {
                 return Ok((new, warnings));

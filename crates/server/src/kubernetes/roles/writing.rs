@@ -20,6 +20,7 @@ use super::super::authorizer::{key_of, stored_body};
 use super::super::call::Call;
 use super::super::faults::patch_refusal;
 use super::super::identity::User;
+use super::super::secrets::refuse_bootstrap_tokens_in;
 use super::super::update::MAX_TRIES;
 use super::granting::{Granter, Granting};
 use super::{escalation_refusal, shown};
@@ -178,6 +179,7 @@ impl KubernetesDoor {
             }
             self.refuse_escalation(place, &object, None)?;
             refuse_invalid(&object, None)?;
+            refuse_bootstrap_tokens_in(&self.authority, None, &object).await?;
             let key = key_of(T::GRANTS, place.namespace, &object.metadata().name);
             if options.dry_run {
                 match self.authority.object(&key).await? {
@@ -234,6 +236,7 @@ impl KubernetesDoor {
             self.refuse_escalation(place, &new, Some(&old))?;
             preconditions?;
             refuse_invalid(&new, Some(&old))?;
+            refuse_bootstrap_tokens_in(&self.authority, Some(&old), &new).await?;
             if options.dry_run {
                 return Ok((new, warnings));
             }

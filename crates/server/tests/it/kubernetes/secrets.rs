@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use countersign_authority::{TokenOrder, TokenSettings};
+use countersign_authority::{BootstrapOrder, TokenOrder, TokenSettings};
 use countersign_policy::Requester;
 use countersign_server::kubernetes::KubernetesDoor;
 use countersign_server::{RequestLimits, RequestRates};
@@ -170,6 +170,61 @@ async fn tokens_in_names_and_notes_are_refused_and_not_repeated() {
     }
     assert_eq!(api.get(&path_of(&kept)).await.ok(), kept);
     assert!(!holds(&api.world.stored(), secret()));
+}
+
+/// Their form is not rare: only what somebody has minted is refused.
+#[tokio::test]
+async fn bootstrap_tokens_in_notes_are_refused_and_not_repeated() {
+    let api = Api::start().await;
+    let (order, actor) = (BootstrapOrder::default(), Requester::authority());
+    let minted = api.world.authority.mint_bootstrap_token(order, &actor);
+    let minted = minted.await.unwrap().token;
+    let (token, secret) = (minted.expose(), minted.expose().split_once('.').unwrap().1);
+    let mut harmless = manifest("kept");
+    harmless["metadata"]["annotations"] = json!({"host": "server.averylonghostname.example.com"});
+    let kept = api.create(&harmless).await;
+    for metadata in [
+        json!({"name": token}),
+        json!({"name": "a", "labels": {"token": token}}),
+        json!({"name": "a", "annotations": {"token": format!("it is\n{token}.")}}),
+    ] {
+        let mut object = manifest("a");
+        object["metadata"] = metadata.clone();
+        let mut replies = vec![api.call("POST", CSRS).json(&object).send().await];
+        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": metadata,
+            "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]});
+        let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+        replies.push(api.call("POST", roles).json(&role).send().await);
+        if metadata["name"] == "a" {
+            let patch = json!({"metadata": metadata}).to_string();
+            let patch = patch.replace(r#""name":"a""#, r#""name":"kept""#);
+            let call = api.call("PATCH", &path_of(&kept));
+            replies.push(
+                call.body("application/merge-patch+json", patch)
+                    .send()
+                    .await,
+            );
+        }
+        for reply in replies {
+            reply.names(&[("metadata", "FieldValueForbidden")]);
+            assert!(!holds(&reply.body, secret), "{reply:?}");
+        }
+    }
+    let mut decided = super::with_condition(&kept, "Denied");
+    decided["status"]["conditions"][0]["message"] = json!(token);
+    let call = api.call("PUT", &super::approval_of(&kept)).json(&decided);
+    let reply = call.send().await;
+    reply.names(&[("status.conditions", "FieldValueForbidden")]);
+    assert!(!holds(&api.world.stored(), secret));
+
+    // So many could not all be looked up.
+    let many: String = (0..65)
+        .map(|n| format!("{n:06}.aaaaaaaaaaaaaaaa "))
+        .collect();
+    let mut object = manifest("many");
+    object["metadata"]["annotations"] = json!({"many": many});
+    let reply = api.call("POST", CSRS).json(&object).send().await;
+    reply.names(&[("metadata", "FieldValueForbidden")]);
 }
 
 /// To find what somebody created everything is read; that must not be free.
