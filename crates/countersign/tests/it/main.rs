@@ -30,6 +30,7 @@ mod invariants;
 mod issuer_replacement;
 mod kubeconfig;
 mod kubectl;
+mod kubernetes_load;
 mod lifecycle;
 mod limits;
 mod machines;
