@@ -62,7 +62,8 @@ usage: cargo xtask <command>
   setup                     fetch and build what the tests need
   test [--kills N]          setup, then every test; N processes killed by the crash tests (default 100)
   deny                      licences, bans, sources and advisories of the dependencies
-  bench [--against URL ...] load benchmarks, also against another Puppet-compatible authority";
+  bench [--against URL ...] load benchmarks, also against another Puppet-compatible authority;
+                            --kubernetes: that door alone, beside kube-apiserver";
 
 #[cfg(test)]
 mod tests {

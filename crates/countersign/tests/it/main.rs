@@ -32,6 +32,7 @@ mod kubeconfig;
 mod kubectl;
 mod kubernetes_clients;
 mod kubernetes_differential;
+mod kubernetes_load;
 mod kubernetes_manual;
 mod lifecycle;
 mod limits;

@@ -165,7 +165,8 @@ async fn namespaces_keep_roles_apart() {
 #[tokio::test]
 async fn what_is_not_well_formed_is_refused_with_every_fault() {
     let api = Api::start().await;
-    let rows: [(usize, Value, &[(&str, &str)]); 9] = [
+    type Faults<'a> = &'a [(&'a str, &'a str)];
+    let rows: [(usize, Value, Faults<'_>); 9] = [
         (
             0,
             json!({"rules": [{"apiGroups": ["a"], "resources": ["b"]}, {"verbs": ["get"]}]}),
