@@ -312,13 +312,8 @@ impl<T: Kind> Cache<T> {
         query: &PageQuery<'_>,
         selects: impl Fn(&T) -> bool,
     ) -> Result<Page<T>, TooOld> {
-        let (revision, candidates) = self.candidates(query)?;
-        let mut candidates = candidates.into_iter();
-        let mut page = Page {
-            revision,
-            objects: Vec::new(),
-            left: None,
-        };
+        let mut page = self.candidates(query)?;
+        let mut candidates = std::mem::take(&mut page.objects).into_iter();
         for stored in candidates.by_ref().filter(|stored| selects(&stored.object)) {
             if query.limit.is_some_and(|limit| page.objects.len() >= limit) {
                 page.left = Some(1);
@@ -332,17 +327,19 @@ impl<T: Kind> Cache<T> {
         Ok(page)
     }
 
-    /// What a question is about, and as of when. To look at it takes long if much is asked of each object: that is not
+    /// Everything that a question is about. To look at it takes long if much is asked of each object: that is not
     /// done while the feeder waits.
-    fn candidates(&self, query: &PageQuery<'_>) -> Result<(u64, Vec<Arc<Stored<T>>>), TooOld> {
+    fn candidates(&self, query: &PageQuery<'_>) -> Result<Page<T>, TooOld> {
         let state = self.read();
         let past = match query.at {
             Some(at) if at < state.revision => state.past(at)?,
             Some(_) | None => BTreeMap::new(),
         };
-        let revision = query.at.unwrap_or(state.revision).min(state.revision);
-        let candidates = state.view(&past, query).cloned().collect();
-        Ok((revision, candidates))
+        Ok(Page {
+            revision: query.at.unwrap_or(state.revision).min(state.revision),
+            objects: state.view(&past, query).cloned().collect(),
+            left: None,
+        })
     }
 
     /// The place behind a revision, which may be one to come.
