@@ -456,7 +456,7 @@ fn version_of(list: &str) -> u64 {
 }
 
 fn is_to_be_approved(number: usize) -> bool {
-    number % 4 == 0
+    number.is_multiple_of(4)
 }
 
 fn is_to_be_deleted(number: usize) -> bool {
