@@ -216,14 +216,14 @@ impl Route {
     /// Beside either door.
     fn at_enrol(resource: Option<&str>) -> Self {
         match resource {
-            Some("requests") => Self::EnrolRequests,
+            Some("requests" | "kubernetes-users") => Self::EnrolRequests,
             Some("certificates") => Self::EnrolCertificates,
             Some("policy") => Self::EnrolPolicy,
             Some("rejections") => Self::EnrolRejections,
             Some("decisions") => Self::EnrolDecisions,
             Some("machines" | "machine-imports") => Self::EnrolMachines,
             Some("windows") => Self::EnrolWindows,
-            Some("tokens" | "check") => Self::EnrolTokens,
+            Some("tokens" | "bootstrap-tokens" | "check") => Self::EnrolTokens,
             Some("audit") => Self::EnrolAudit,
             Some(_) | None => Self::EnrolOther,
         }
