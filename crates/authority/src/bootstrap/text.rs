@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn tokens_have_the_form_and_every_character() {
         let entropy = Counting(Default::default());
-        let mut seen = std::collections::BTreeSet::new();
+        let mut seen = BTreeSet::new();
         for _ in 0..100 {
             let token = BootstrapText::random(&entropy).unwrap();
             let read = BootstrapText::parse(token.expose()).expect("it has the form");
