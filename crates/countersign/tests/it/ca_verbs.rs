@@ -152,7 +152,9 @@ impl Authorities {
             entries: &entries,
         };
         let tbs = template.to_be_signed().unwrap();
-        let signing = self.keys.sign(&id, of.spki_der(), tbs.clone());
+        let [ca, root] = self.certificates();
+        let signer = if key == "ca" { ca } else { root };
+        let signing = self.keys.sign(&id, signer.spki_der(), tbs.clone());
         let signature = signing.await.unwrap();
         pem::encode("X509 CRL", &seal(&tbs, algorithm, &signature.0).unwrap())
     }
