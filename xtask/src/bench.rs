@@ -1,4 +1,4 @@
-//! Load benchmarks: `cargo xtask bench [--quick] [--kubernetes] [--against URL ...]`.
+//! Load benchmarks: `cargo xtask bench [--quick] [--kubernetes] [--cluster] [--against URL ...]`.
 //!
 //! Raw cryptography, handshakes, enrolments and the Kubernetes door are measured in one run on one machine, so that their
 //! ratios mean something where absolute figures do not.
@@ -6,12 +6,11 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::bench_kubernetes;
+use crate::{bench_cluster, bench_kubernetes, bench_scale};
 
 /// Runs the load benchmarks with the arguments after `bench`.
 pub(crate) fn run(args: &[String]) -> Result<()> {
@@ -21,15 +20,25 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         program: target.join("examples/load"),
     };
     let data = std::env::temp_dir().join(format!("countersign-bench-{}", std::process::id()));
-    if plan.is_kubernetes_only {
-        return measured_in(&data, || at_kubernetes(&plan, &load, &target, &data));
+    match plan.only {
+        Some(Only::Kubernetes) => {
+            return measured_in(&data, || at_kubernetes(&plan, &load, &target, &data));
+        }
+        Some(Only::Cluster) => {
+            return measured_in(&data, || in_a_cluster(&plan, &load, &target, &data));
+        }
+        None => {}
     }
 
     let raw = load.run(&["raw"])?;
     let raw_us = number(&raw, "raw_p256_verify_and_sign_us")?;
     let raw_rsa = number(&raw, "raw_rsa4096_sign_per_second")?;
     println!("raw P-256 verify + sign     {raw_us:8.1} us   (one core, no I/O)");
-    println!("raw RSA-4096 sign           {raw_rsa:8.0} /s   (one core)");
+    let raw_rsa_all = number(&raw, "raw_rsa4096_sign_per_second_all_cores")?;
+    let cores = number(&raw, "cores")?;
+    println!(
+        "raw RSA-4096 sign           {raw_rsa:8.0} /s   (one core; {raw_rsa_all:.0} on {cores})"
+    );
 
     measured_in(&data, || {
         let server = Server::start(&target, &data.join("p256"), "p256", "off")?;
@@ -49,7 +58,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         load.run(&["enrol", &url, "count=1000", "prefix=warm"])?;
         let mut rate = 0.0;
         for connections in [16, 32, 64] {
-            let kept = enrol("false", connections, plan.enrolments)?;
+            let kept = enrol("never", connections, plan.enrolments)?;
             let cpu = number(&kept, "server_cpu_us")?;
             rate = number(&kept, "per_second")?;
             println!(
@@ -63,15 +72,25 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         let shakes = load.run(&["handshake", &url, &count, "connections=32"])?;
         let shakes = number(&shakes, "per_second")?;
         println!("TLS handshake alone         {shakes:8.0} /s");
-        let fresh = number(&enrol("true", 32, plan.enrolments / 4)?, "per_second")?;
+        let fresh = number(&enrol("enrolment", 32, plan.enrolments / 4)?, "per_second")?;
         println!(
             "enrolment, fresh connection {fresh:8.0} /s   {:.0} % of the handshakes alone",
             100.0 * fresh / shakes
         );
+        // As agents come: each call is a process or at least a connection of its own.
+        let calls = enrol("call", 32, plan.enrolments / 4)?;
+        let (each, cpu) = (
+            number(&calls, "per_second")?,
+            number(&calls, "server_cpu_us")?,
+        );
+        println!(
+            "enrolment, one for PUT and one for GET {each:8.0} /s   server CPU {cpu:.0} us; its connections are {:.0} % of the handshakes alone",
+            100.0 * 2.0 * each / shakes
+        );
         for (what, path) in [
             (
                 "GET certificate",
-                "/puppet-ca/v1/certificate/f-false-16-1.load.example.com",
+                "/puppet-ca/v1/certificate/f-never-16-1.load.example.com",
             ),
             ("GET CRL", "/puppet-ca/v1/certificate_revocation_list/ca"),
         ] {
@@ -89,15 +108,15 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             &load.run(&["enrol", &url, &count, "prefix=rsa"])?,
             "per_second",
         )?;
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let cores = u32::try_from(cores).map_or(1.0, f64::from);
         println!(
-            "enrolment, RSA-4096 issuer  {rsa:8.0} /s   {:.0} % of {cores} cores' raw signing rate",
-            100.0 * rsa / (raw_rsa * cores)
+            "enrolment, RSA-4096 issuer  {rsa:8.0} /s   {:.0} % of what {cores} cores sign",
+            100.0 * rsa / raw_rsa_all
         );
         drop(server);
-        at_scale(&plan, &load, &target, &data.join("large"))?;
+        bench_scale::run(&load, &target, &data.join("large"), plan.certificates)?;
+        bench_scale::a_million(&load, &target, &data.join("million"), plan.million)?;
         at_kubernetes(&plan, &load, &target, &data)?;
+        in_a_cluster(&plan, &load, &target, &data)?;
 
         for (turn, url) in plan.against.iter().enumerate() {
             let prefix = format!("prefix=against-{}-{turn}", std::process::id());
@@ -119,6 +138,10 @@ fn at_kubernetes(plan: &Plan, load: &Load, target: &Path, data: &Path) -> Result
     bench_kubernetes::run(load, target, &data, plan.enrolments / 2)
 }
 
+fn in_a_cluster(plan: &Plan, load: &Load, target: &Path, data: &Path) -> Result<()> {
+    bench_cluster::run(load, target, &data.join("cluster"), plan.enrolments / 4)
+}
+
 /// Removes the folder when all is measured.
 fn measured_in(data: &Path, measure: impl FnOnce() -> Result<()>) -> Result<()> {
     let results = measure();
@@ -126,95 +149,21 @@ fn measured_in(data: &Path, measure: impl FnOnce() -> Result<()>) -> Result<()> 
     results.and(removed.context("cannot remove the benchmark's folder"))
 }
 
-/// What a long ledger costs: listings, revocation beside many revoked, a start, memory.
-#[expect(clippy::disallowed_methods, reason = "it measures time")]
-fn at_scale(plan: &Plan, load: &Load, target: &Path, data: &Path) -> Result<()> {
-    let count = plan.certificates;
-    let server = Server::start(target, data, "p256", "off")?;
-    let fill = [
-        format!("server={}", server.url),
-        format!("count={count}"),
-        "connections=64".to_owned(),
-        "prefix=many".to_owned(),
-    ];
-    let [url, amount, connections, prefix] = &fill;
-    let filled = load.run(&["enrol", url, amount, connections, prefix])?;
-    println!(
-        "enrolment of {count}       {:8.0} /s   resident {} MiB",
-        number(&filled, "per_second")?,
-        server.resident_mib()?
-    );
-    let revoked = count / 2;
-    let revoke = |server: &Server, from: usize, count: usize, batch: usize| {
-        let [url, from, count, batch] = [
-            format!("server={}", server.url),
-            format!("from={from}"),
-            format!("count={count}"),
-            format!("batch={batch}"),
-        ];
-        let [cert, key] = server.administrator();
-        load.run(&["revoke", &url, &cert, &key, prefix, &from, &count, &batch])
-    };
-    let alone = number(&revoke(&server, count - 20, 20, 1)?, "p50_ms")?;
-    revoke(&server, 0, revoked, 1000)?;
-    let beside = number(&revoke(&server, count - 40, 20, 1)?, "p50_ms")?;
-    println!(
-        "revocation, p50             {alone:8.1} ms   {beside:.1} ms beside {revoked} revoked, whose list follows"
-    );
-    drop(server);
-
-    let begun = Instant::now();
-    let server = Server::start(target, data, "p256", "off")?;
-    println!(
-        "start                       {:8.0} ms   resident {} MiB",
-        begun.elapsed().as_secs_f64() * 1e3,
-        server.resident_mib()?
-    );
-    let url = format!("server={}", server.url);
-    let [cert, key] = server.administrator();
-    for (what, path, times) in [
-        (
-            "list all",
-            "/puppet-ca/v1/certificate_statuses/all".to_owned(),
-            5,
-        ),
-        (
-            "list requested (none)",
-            "/puppet-ca/v1/certificate_statuses/all?state=requested".to_owned(),
-            100,
-        ),
-        (
-            "list a page of 100",
-            "/enrol/v1/certificates?limit=100".to_owned(),
-            100,
-        ),
-        (
-            "GET CRL",
-            "/puppet-ca/v1/certificate_revocation_list/ca".to_owned(),
-            100,
-        ),
-    ] {
-        let (path, times) = (format!("path={path}"), format!("count={times}"));
-        let got = load.run(&["get", &url, &cert, &key, &path, &times, "connections=1"])?;
-        println!(
-            "{what:27} {:8.1} ms   {:.0} kB",
-            number(&got, "p50_ms")?,
-            number(&got, "bytes")? / 1000.0
-        );
-    }
-    println!(
-        "resident after that         {:8} MiB",
-        server.resident_mib()?
-    );
-    Ok(())
-}
-
 struct Plan {
     enrolments: usize,
     /// How many the long ledger has.
     certificates: usize,
+    /// How many the ledger has that is filled for the purpose.
+    million: usize,
     against: Vec<String>,
-    is_kubernetes_only: bool,
+    only: Option<Only>,
+}
+
+/// One door alone.
+#[derive(Clone, Copy)]
+enum Only {
+    Kubernetes,
+    Cluster,
 }
 
 impl Plan {
@@ -222,8 +171,9 @@ impl Plan {
         let mut plan = Self {
             enrolments: 20_000,
             certificates: 100_000,
+            million: 1_000_000,
             against: Vec::new(),
-            is_kubernetes_only: false,
+            only: None,
         };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
@@ -231,8 +181,10 @@ impl Plan {
                 "--quick" => {
                     plan.enrolments = 4_000;
                     plan.certificates = 10_000;
+                    plan.million = 50_000;
                 }
-                "--kubernetes" => plan.is_kubernetes_only = true,
+                "--kubernetes" => plan.only = Some(Only::Kubernetes),
+                "--cluster" => plan.only = Some(Only::Cluster),
                 "--against" => {
                     let url = args
                         .next()
@@ -245,7 +197,7 @@ impl Plan {
                 }
                 other => {
                     bail!(
-                        "bench: unknown argument '{other}'; it takes --quick, --kubernetes (that door alone) and --against URL"
+                        "bench: unknown argument '{other}'; it takes --quick, --kubernetes or --cluster (that door alone) and --against URL"
                     )
                 }
             }
@@ -267,6 +219,16 @@ fn build() -> Result<PathBuf> {
             "load",
             "--example",
             "api_server",
+            "--example",
+            "cluster",
+        ],
+        &[
+            "build",
+            "--release",
+            "--package",
+            "countersign-store",
+            "--example",
+            "fill",
         ],
     ] {
         let status = Command::new("cargo")
@@ -354,7 +316,7 @@ impl Server {
     }
 
     /// The load generator's options for the administrator.
-    fn administrator(&self) -> [String; 2] {
+    pub(crate) fn administrator(&self) -> [String; 2] {
         let file = |name: &str| self.data.join("admin").join(name).display().to_string();
         [
             format!("cert={}", file("admin.pem")),
@@ -367,11 +329,20 @@ impl Server {
         self.data.join("admin/kubeconfig")
     }
 
+    /// The load generator's option for where the Puppet door is.
+    pub(crate) fn at(&self) -> String {
+        format!("server={}", self.url)
+    }
+
+    pub(crate) fn database(&self) -> PathBuf {
+        self.data.join("countersign.db")
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    fn resident_mib(&self) -> Result<u64> {
+    pub(crate) fn resident_mib(&self) -> Result<u64> {
         let path = format!("/proc/{}/status", self.child.id());
         let text = std::fs::read_to_string(&path).context("cannot read the server's memory")?;
         let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -28,29 +28,33 @@ pub(crate) fn run(load: &Load, target: &Path, data: &Path, objects: usize) -> Re
             "kube-apiserver              not prepared, so there is nothing to compare with; see cargo xtask setup"
         );
     }
-    for (place, row) in ours.rows.iter().enumerate() {
-        let reference = theirs.as_ref().and_then(|theirs| theirs.rows.get(place));
-        let beside = reference.map_or(String::new(), |reference| {
+    let theirs = theirs.map(|theirs| theirs.rows).unwrap_or_default();
+    print_beside(&ours.rows, &theirs, "kube-apiserver");
+    Ok(())
+}
+
+/// Prints figures beside those of the reference, as far as there are any.
+pub(crate) fn print_beside(ours: &[Row], theirs: &[Row], reference: &str) {
+    for (place, row) in ours.iter().enumerate() {
+        let beside = theirs.get(place).map_or(String::new(), |other| {
+            let gain = row.gain(other);
             format!(
-                "   kube-apiserver {:8.1} {}, {:.1} x",
-                reference.value,
-                row.unit,
-                row.gain(reference)
+                "   {reference} {:8.1} {}, {gain:.1} x",
+                other.value, row.unit
             )
         });
         println!("{:27} {:8.1} {}{beside}", row.what, row.value, row.unit);
     }
-    Ok(())
 }
 
 struct Figures {
     rows: Vec<Row>,
 }
 
-struct Row {
-    what: &'static str,
-    value: f64,
-    unit: &'static str,
+pub(crate) struct Row {
+    pub(crate) what: &'static str,
+    pub(crate) value: f64,
+    pub(crate) unit: &'static str,
 }
 
 impl Row {
@@ -159,13 +163,13 @@ impl Drop for Reference {
 }
 
 /// What a process and all below it have used.
-struct Usage {
-    cpu_seconds: f64,
-    resident_mib: f64,
+pub(crate) struct Usage {
+    pub(crate) cpu_seconds: f64,
+    pub(crate) resident_mib: f64,
 }
 
 impl Usage {
-    fn of(root: u32) -> Result<Self> {
+    pub(crate) fn of(root: u32) -> Result<Self> {
         let mut processes = HashMap::new();
         for entry in fs::read_dir("/proc")? {
             let name = entry?.file_name();

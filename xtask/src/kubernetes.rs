@@ -1,5 +1,5 @@
 //! What of Kubernetes the tests run: the servers of the newest release and their etcd, kubectl and a client-go informer
-//! of several releases, a kubelet's certificate client, and the Python client.
+//! of several releases, a kubelet's certificate client, Helm, and the Python client.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use crate::cache::Builder;
 use crate::go::{Effort, Programs};
 use crate::invocation::quietly;
-use crate::{debian_kubectl, python};
+use crate::{debian_kubectl, node, python};
 
 /// Where the parts are; an error where one could not be had.
 pub(crate) struct Kubernetes {
@@ -21,8 +21,10 @@ pub(crate) struct Kubernetes {
     /// `etcd`, unless `KUBEBUILDER_ASSETS` has it.
     etcd: Result<PathBuf>,
     kubelet: Result<PathBuf>,
+    helm: Result<PathBuf>,
     debian_kubectl: Result<PathBuf>,
     python: Result<PathBuf>,
+    node: Result<PathBuf>,
 }
 
 /// A release whose clients are tested: kubectl and client-go of it, all from one module file.
@@ -50,8 +52,10 @@ impl Kubernetes {
                 None => ensure_etcd(builder),
             },
             kubelet: ensure_kubelet(builder),
+            helm: ensure_helm(builder),
             debian_kubectl: debian_kubectl::ensure(builder),
             python: python::KUBERNETES.ensure(builder),
+            node: node::ensure_client(builder),
             clients: RELEASES
                 .into_iter()
                 .map(|release| (release, release.ensure(builder)))
@@ -69,8 +73,10 @@ impl Kubernetes {
             ("Kubernetes servers", &self.servers),
             ("etcd", &self.etcd),
             ("kubelet's certificate client", &self.kubelet),
+            ("Helm", &self.helm),
             ("Debian's kubectl", &self.debian_kubectl),
-            ("Python's kubernetes", &self.python),
+            ("Python's kubernetes and kr8s", &self.python),
+            ("JavaScript's client", &self.node),
         ];
         let others = others.map(|(name, part)| (name.to_owned(), part.as_deref().ok()));
         clients.chain(others).collect()
@@ -81,8 +87,10 @@ impl Kubernetes {
             &self.servers,
             &self.etcd,
             &self.kubelet,
+            &self.helm,
             &self.debian_kubectl,
             &self.python,
+            &self.node,
         ];
         let clients = self.clients.iter().map(|(_, part)| part);
         clients
@@ -179,6 +187,25 @@ fn ensure_etcd(builder: &Builder<'_>) -> Result<PathBuf> {
     })
 }
 
+fn ensure_helm(builder: &Builder<'_>) -> Result<PathBuf> {
+    let programs = Programs {
+        part: "helm",
+        module: "helm",
+        modfile: "go.mod",
+        packages: &["helm.sh/helm/v3/cmd/helm"],
+        release: "",
+        effort: Effort::Full,
+    };
+    programs.ensure(builder, |part| {
+        // Only its own build scripts tell it the rest of the version.
+        let (minor, _) = HELM_VERSION.rsplit_once('.').unwrap_or((HELM_VERSION, ""));
+        says(
+            Command::new(part.join("helm")).args(["version", "--short"]),
+            minor,
+        )
+    })
+}
+
 fn says(command: &mut Command, version: &str) -> Result<()> {
     let said = quietly(command)?;
     ensure!(
@@ -192,6 +219,7 @@ fn says(command: &mut Command, version: &str) -> Result<()> {
 const SERVERS: [&str; 2] = ["kube-apiserver", "kube-controller-manager"];
 const SERVER_VERSION: &str = "v1.36.3";
 const ETCD_VERSION: &str = "3.6.16";
+const HELM_VERSION: &str = "v3.21.4";
 
 /// `testkit::counterparts::KubernetesRelease` has the same ones.
 const RELEASES: [Release; 6] = [
@@ -243,6 +271,8 @@ mod tests {
         }
         let etcd = module("etcd/go.mod");
         assert!(etcd.contains(&format!("go.etcd.io/etcd/server/v3 v{ETCD_VERSION}\n")));
+        let helm = module("helm/go.mod");
+        assert!(helm.contains(&format!("helm.sh/helm/v3 {HELM_VERSION}\n")));
     }
 
     #[test]

@@ -6,7 +6,9 @@
 
 mod apt;
 mod bench;
+mod bench_cluster;
 mod bench_kubernetes;
+mod bench_scale;
 mod cache;
 mod debian;
 mod debian_kubectl;
@@ -14,6 +16,7 @@ mod deny;
 mod go;
 mod invocation;
 mod kubernetes;
+mod node;
 mod python;
 mod setup;
 mod tally;
@@ -63,7 +66,8 @@ usage: cargo xtask <command>
   test [--kills N]          setup, then every test; N processes killed by the crash tests (default 100)
   deny                      licences, bans, sources and advisories of the dependencies
   bench [--against URL ...] load benchmarks, also against another Puppet-compatible authority;
-                            --kubernetes: that door alone, beside kube-apiserver";
+                            --kubernetes: that door alone, beside kube-apiserver;
+                            --cluster: the controllers alone, beside kube-controller-manager";
 
 #[cfg(test)]
 mod tests {

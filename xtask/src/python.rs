@@ -33,12 +33,12 @@ pub(crate) const SCHEMATHESIS: Program = Program {
     probe: (&["run", "--help"], "--request-cert"),
 };
 
-/// The Kubernetes client; its script is Python with the library in place.
+/// Kubernetes' own client, and kr8s; its script is Python with the libraries in place.
 pub(crate) const KUBERNETES: Program = Program {
     name: "kubernetes-python",
     call: "exec \"$python\" \"$@\"",
     probe: (
-        &["-c", "import kubernetes; print(kubernetes.__name__)"],
+        &["-c", "import kr8s, kubernetes; print(kubernetes.__name__)"],
         "kubernetes",
     ),
 };

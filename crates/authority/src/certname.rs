@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::token::looks_like_a_token;
 
-/// A name that an agent may enrol under, by the rules of Puppet Server's subject validation, and a few of our own.
+/// A name that an agent may enrol under, by rules that every agent's own checks accept.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Certname(String);
 
@@ -12,7 +12,7 @@ impl Certname {
     /// Accepts dot-separated labels of lower-case letters, digits, `-` and `_`.
     ///
     /// # Errors
-    /// The first rule that the text breaks, in the order in which Puppet Server checks them.
+    /// The first rule that the text breaks, in a fixed order, so that a caller is told the same for the same name.
     pub fn parse(name: &str) -> Result<Self, CertnameFault> {
         if name.bytes().any(|b| b.is_ascii_uppercase()) {
             return Err(CertnameFault::UpperCase);
@@ -29,7 +29,7 @@ impl Certname {
         if looks_like_a_token(name) {
             return Err(CertnameFault::TokenShaped);
         }
-        // Puppet Server's splitter drops empty labels at the end, so a final dot is tolerated.
+        // A name may end with the dot of the root; agents send such names.
         let labels = name.trim_end_matches('.');
         let ends_well = !name.ends_with('-');
         let begins_well = labels.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');

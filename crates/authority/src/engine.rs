@@ -2,42 +2,62 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
 use countersign_pki::{Crl, Serial, UnixTime, verify};
-use countersign_policy::{Policy, SignerName};
+use countersign_policy::SignerName;
 use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::warn;
 
-use crate::access::{AccessReviews, NoReviews};
-use crate::audit::{AuditEntry, AuditFilter, AuditOrder, AuditQuery};
+use crate::audit::sealing::LastSeen;
+use crate::audit::{Audit, AuditFilter, AuditOrder, AuditQuery};
+use crate::authorisation::actor::{NoRoles, Roles};
 use crate::clock::{Clock, Entropy};
-use crate::decider::{Deciders, NoDeciders};
-use crate::evidence::{Executables, LocalEvidence};
-use crate::faults::Broken;
-use crate::issuance::Draft;
-use crate::issuer::{Issuer, IssuerId, Serials};
-use crate::keystore::{KeyStore, SignFault, Signature};
-use crate::model::{CrlScope, Door, LedgerEntry, Owner, RequestId, RequestRecord, Revision};
-use crate::profile::ProfileFault;
-use crate::recovery::Patience;
-use crate::revocation::Revocations;
-use crate::signer::Signer;
-use crate::signing::commit_broken;
-use crate::store::{
-    Change, Changed, CommitFault, Committed, Past, Rejection, RejectionFilter, RequestFilter,
-    Store, StoreFault, Tally, Write,
-};
+use crate::evidence::access::{AccessReviews, NoReviews};
+use crate::evidence::local::{LocalEvidence, NoLocalEvidence};
+use crate::faults::EngineError;
+use crate::inventory::Inventory;
+use crate::issuer::keystore::{KeyStore, SignFault, Signature};
+use crate::issuer::per_issuer::PerIssuer;
+use crate::issuer::signer::Signer;
+use crate::issuer::{Issuer, IssuerId, Issuers, Serials};
+use crate::issuing::recovery::Patience;
+use crate::issuing::{RecentCertificates, commit_broken};
+use crate::ledger::Ledger;
+use crate::ledger::revocation::Revocations;
+use crate::model::{CrlScope, Owner, RequestId, Revision};
+use crate::objects::Objects;
+use crate::request::Requests;
+use crate::request::claims::Claims;
+use crate::request::denials::Repeats;
+use crate::request::room::Waiting;
+use crate::rules::Rules;
+use crate::store::{Change, CommitFault, Committed, Store, StoreFault, Tally, Write};
 use crate::telemetry::{Ended, Telemetry, Unobserved};
-use crate::token::TokenSettings;
+use crate::token::Tokens;
 
-/// The engine. Cheap to clone: every clone is the same authority.
+/// The engine as it is put together: it starts, it takes its rules, and it hands out what others work with, a handle per
+/// domain. Cheap to clone, like its handles: every clone is the same authority.
 #[derive(Clone)]
 pub struct Authority {
     pub(crate) core: Arc<Core>,
+    /// Requests.
+    pub requests: Requests,
+    /// Certificates.
+    pub ledger: Ledger,
+    /// Tokens.
+    pub tokens: Tokens,
+    /// Machine records and build windows.
+    pub inventory: Inventory,
+    /// The audit log.
+    pub audit: Audit,
+    /// What doors keep beside requests.
+    pub objects: Objects,
+    /// Issuers.
+    pub issuers: Issuers,
 }
 
 /// What an authority is made of.
@@ -52,10 +72,8 @@ pub struct AuthorityConfig {
     pub entropy: Arc<dyn Entropy>,
     /// Its issuers.
     pub issuers: Vec<Issuer>,
-    /// Its signers; each names one of the issuers.
-    pub signers: Vec<Signer>,
-    /// Its policy.
-    pub policy: Policy,
+    /// What requests are judged by; each signer names one of the issuers.
+    pub rules: Rules,
     /// Its limits.
     pub limits: Limits,
 }
@@ -71,45 +89,23 @@ pub struct Limits {
     pub crl_lifetime_seconds: u64,
     /// A CRL older than this is made anew.
     pub crl_refresh_seconds: u64,
-    /// How long a policy executable may take.
-    pub executable_seconds: u64,
-    /// How many of them run at once; the others wait, and their waiting counts.
-    pub executables_at_once: usize,
     /// How many requests from one address may wait for a person; 0: any number.
     pub pending_per_source: usize,
+    /// How many bytes the requests that wait may take, and a tenth of them those from one address; 0: any number.
+    pub pending_bytes: u64,
 }
 
 impl Limits {
-    /// What fits a Puppet fleet: agents of version 7 never refresh a CRL they have, so it is long-lived;
-    /// it is made anew daily all the same.
+    /// What fits most sites. Some clients never refresh a CRL that they have, so it is long-lived; it is made anew daily all
+    /// the same.
     pub const STANDARD: Self = Self {
         lease_seconds: 30,
         verify_one_in: 256,
         crl_lifetime_seconds: 5 * 365 * 86_400,
         crl_refresh_seconds: 86_400,
-        executable_seconds: 10,
-        executables_at_once: 8,
         pending_per_source: 10_000,
+        pending_bytes: 512 * 1024 * 1024,
     };
-}
-
-type Signers = BTreeMap<SignerName, Arc<Signer>>;
-
-/// What a request is judged by. Replaced as a whole: nobody sees the policy of one configuration with the signers of
-/// another.
-pub(crate) struct Rules {
-    pub(crate) policy: Arc<Policy>,
-    signers: Arc<Signers>,
-    /// Who asks the policy's webhooks.
-    pub(crate) deciders: Arc<dyn Deciders>,
-    /// How enrolment tokens are handled.
-    pub(crate) tokens: Arc<TokenSettings>,
-}
-
-impl Rules {
-    pub(crate) fn signer(&self, name: &SignerName) -> Option<Arc<Signer>> {
-        self.signers.get(name).cloned()
-    }
 }
 
 pub(crate) struct Core {
@@ -118,21 +114,31 @@ pub(crate) struct Core {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<dyn Entropy>,
     /// Each may be replaced by one with another key and certificate at any time.
-    pub(crate) issuers: BTreeMap<IssuerId, ArcSwap<Issuer>>,
+    pub(crate) issuers: PerIssuer<ArcSwap<Issuer>>,
     pub(crate) rules: ArcSwap<Rules>,
     pub(crate) limits: Limits,
-    pub(crate) evidence: LocalEvidence,
+    pub(crate) claims: Claims,
+    pub(crate) denials: Repeats,
+    pub(crate) replacements: Repeats,
+    pub(crate) waiting: Waiting,
+    /// Who reads files and runs programs.
+    pub(crate) local: ArcSwap<Arc<dyn LocalEvidence>>,
     /// Who reviews access.
     pub(crate) access: ArcSwap<Arc<dyn AccessReviews>>,
     pub(crate) access_news: Notify,
+    /// Who knows the roles that come with a certificate.
+    pub(crate) roles: ArcSwap<Arc<dyn Roles>>,
     pub(crate) telemetry: Arc<dyn Telemetry>,
     pub(crate) owner: Owner,
-    pub(crate) revocations: BTreeMap<IssuerId, Revocations>,
+    pub(crate) revocations: PerIssuer<Revocations>,
     pub(crate) patience: Mutex<BTreeMap<IssuerId, Patience>>,
-    in_flight: Mutex<HashSet<(IssuerId, Serial)>>,
+    pub(crate) recent: RecentCertificates,
+    pub(crate) in_flight: Mutex<HashSet<(IssuerId, Serial)>>,
     /// The next serial of issuers whose serials are counted.
-    serials: BTreeMap<IssuerId, AtomicU64>,
+    pub(crate) serials: PerIssuer<AtomicU64>,
     signatures: AtomicU64,
+    pub(crate) sealed: LastSeen,
+    pub(crate) reconciling: tokio::sync::Mutex<()>,
     /// Counts requests, so that those of one second keep their order.
     sequence: AtomicU32,
     /// The place of the waiting request that was judged again last.
@@ -144,7 +150,7 @@ pub(crate) struct Core {
 impl Authority {
     /// Loads revocations, publishes CRLs that lack something, and finishes or voids what an earlier
     /// process left between intent and record. When this returns, the authority may serve.
-    pub async fn start(config: AuthorityConfig) -> Result<Self, Broken> {
+    pub async fn start(config: AuthorityConfig) -> Result<Self, EngineError> {
         Self::start_observed(config, Arc::new(Unobserved)).await
     }
 
@@ -152,7 +158,7 @@ impl Authority {
     pub async fn start_observed(
         config: AuthorityConfig,
         telemetry: Arc<dyn Telemetry>,
-    ) -> Result<Self, Broken> {
+    ) -> Result<Self, EngineError> {
         let mut id = [0u8; 8];
         config.entropy.fill(&mut id)?;
         let revocations = config
@@ -176,34 +182,33 @@ impl Authority {
                 .into_iter()
                 .map(|i| (i.id().clone(), ArcSwap::from_pointee(i)))
                 .collect(),
-            rules: ArcSwap::from_pointee(Rules {
-                policy: Arc::new(config.policy),
-                signers: Arc::new(by_name(config.signers)),
-                deciders: Arc::new(NoDeciders),
-                tokens: Arc::new(TokenSettings::standard()),
-            }),
+            rules: ArcSwap::from_pointee(config.rules),
             limits: config.limits,
-            evidence: LocalEvidence::new(Executables {
-                seconds: config.limits.executable_seconds,
-                at_once: config.limits.executables_at_once,
-                ..Executables::STANDARD
-            }),
+            claims: Claims::default(),
+            denials: Repeats::of_denials(),
+            replacements: Repeats::of_replacements(),
+            waiting: Waiting::default(),
+            local: ArcSwap::from_pointee(Arc::new(NoLocalEvidence)),
             access: ArcSwap::from_pointee(Arc::new(NoReviews)),
             access_news: Notify::new(),
+            roles: ArcSwap::from_pointee(Arc::new(NoRoles)),
             telemetry,
             owner: Owner(format!("{:016x}", u64::from_be_bytes(id))),
             revocations,
             patience: Mutex::new(BTreeMap::new()),
+            recent: RecentCertificates::default(),
             in_flight: Mutex::new(HashSet::new()),
-            serials,
+            serials: serials.into_iter().collect(),
             signatures: AtomicU64::new(0),
+            sealed: LastSeen::default(),
+            reconciling: tokio::sync::Mutex::default(),
             sequence: AtomicU32::new(0),
             reconsidered: AtomicU64::new(0),
             latest: AtomicI64::new(i64::MIN),
         });
         core.load_revocations().await?;
         core.remember_time().await?;
-        let authority = Self { core };
+        let authority = Self::of(&core);
         // What cannot be finished now is tried again later; it is no reason not to serve the rest.
         if let Err(fault) = authority.recover().await {
             warn!(%fault, "not everything that was begun could be completed");
@@ -211,105 +216,34 @@ impl Authority {
         Ok(authority)
     }
 
-    /// An issuer by name, as it is now.
-    pub fn issuer(&self, id: &IssuerId) -> Option<Arc<Issuer>> {
-        self.core.issuers.get(id).map(ArcSwap::load_full)
+    fn of(core: &Arc<Core>) -> Self {
+        let core = || Arc::clone(core);
+        Self {
+            core: core(),
+            requests: Requests { core: core() },
+            ledger: Ledger { core: core() },
+            tokens: Tokens { core: core() },
+            inventory: Inventory { core: core() },
+            audit: Audit { core: core() },
+            objects: Objects { core: core() },
+            issuers: Issuers { core: core() },
+        }
     }
 
-    /// Every issuer.
-    pub fn issuers(&self) -> impl Iterator<Item = Arc<Issuer>> {
-        self.core.issuers.values().map(ArcSwap::load_full)
+    /// What is in force.
+    pub fn rules(&self) -> Arc<Rules> {
+        self.core.rules.load_full()
     }
 
-    /// A signer by name.
-    pub fn signer(&self, name: &SignerName) -> Option<Arc<Signer>> {
-        self.core.signer(name)
+    /// Puts other rules in force at once, for what is judged and drafted from now on. A request that is being judged is
+    /// judged anew before it is signed.
+    pub fn set_rules(&self, rules: Rules) {
+        self.core.rules.store(Arc::new(rules));
     }
 
-    /// Puts another policy and other signers in force at once, for what is judged and drafted from now on. A request
-    /// that is being judged is judged anew before it is signed.
-    pub fn set_rules(&self, policy: Policy, signers: Vec<Signer>, deciders: Arc<dyn Deciders>) {
-        let (policy, signers) = (Arc::new(policy), Arc::new(by_name(signers)));
-        self.core.rules.rcu(|rules| Rules {
-            policy: Arc::clone(&policy),
-            signers: Arc::clone(&signers),
-            deciders: Arc::clone(&deciders),
-            tokens: Arc::clone(&rules.tokens),
-        });
-    }
-
-    /// Handles enrolment tokens in another way from now on.
-    pub fn set_tokens(&self, tokens: TokenSettings) {
-        let tokens = Arc::new(tokens);
-        self.core.rules.rcu(|rules| Rules {
-            policy: Arc::clone(&rules.policy),
-            signers: Arc::clone(&rules.signers),
-            deciders: Arc::clone(&rules.deciders),
-            tokens: Arc::clone(&tokens),
-        });
-    }
-
-    /// For how many seconds a token for one name may be good.
-    pub fn longest_token_seconds(&self) -> u64 {
-        self.core.rules.load().tokens.max_ttl
-    }
-
-    /// Puts other signers in force under the same policy. One whose issuer this authority does not have signs nothing.
-    pub fn set_signers(&self, signers: Vec<Signer>) {
-        let signers = Arc::new(by_name(signers));
-        self.core.rules.rcu(|rules| Rules {
-            policy: Arc::clone(&rules.policy),
-            signers: Arc::clone(&signers),
-            deciders: Arc::clone(&rules.deciders),
-            tokens: Arc::clone(&rules.tokens),
-        });
-    }
-
-    /// The policy in force.
-    pub fn policy(&self) -> Arc<Policy> {
-        Arc::clone(&self.core.rules.load().policy)
-    }
-
-    /// Puts another policy in force for the same signers.
-    pub fn set_policy(&self, policy: Policy) {
-        let policy = Arc::new(policy);
-        self.core.rules.rcu(|rules| Rules {
-            policy: Arc::clone(&policy),
-            signers: Arc::clone(&rules.signers),
-            deciders: Arc::clone(&rules.deciders),
-            tokens: Arc::clone(&rules.tokens),
-        });
-    }
-
-    /// Puts another policy in force for the same signers, with those who ask its webhooks.
-    pub fn set_policy_and_deciders(&self, policy: Policy, deciders: Arc<dyn Deciders>) {
-        let policy = Arc::new(policy);
-        self.core.rules.rcu(|rules| Rules {
-            policy: Arc::clone(&policy),
-            signers: Arc::clone(&rules.signers),
-            deciders: Arc::clone(&deciders),
-            tokens: Arc::clone(&rules.tokens),
-        });
-    }
-
-    /// Puts others in charge of asking webhooks.
-    pub fn set_deciders(&self, deciders: Arc<dyn Deciders>) {
-        self.core.rules.rcu(|rules| Rules {
-            policy: Arc::clone(&rules.policy),
-            signers: Arc::clone(&rules.signers),
-            deciders: Arc::clone(&deciders),
-            tokens: Arc::clone(&rules.tokens),
-        });
-    }
-
-    /// Who asks the webhooks of the policy in force.
-    pub fn deciders(&self) -> Arc<dyn Deciders> {
-        Arc::clone(&self.core.rules.load().deciders)
-    }
-
-    /// Changes how policy executables are run from now on; those that run already end as they began.
-    pub fn set_executables(&self, executables: Executables) {
-        self.core.evidence.set_executables(executables);
+    /// Changes who reads files and runs programs from now on; those that run already end as they began.
+    pub fn set_local_evidence(&self, local: Arc<dyn LocalEvidence>) {
+        self.core.local.store(Arc::new(local));
     }
 
     /// The authority's time.
@@ -318,74 +252,8 @@ impl Authority {
     }
 
     /// Random bytes, for names that a door makes up.
-    pub fn random(&self, bytes: &mut [u8]) -> Result<(), Broken> {
+    pub fn random(&self, bytes: &mut [u8]) -> Result<(), EngineError> {
         Ok(self.core.entropy.fill(bytes)?)
-    }
-
-    /// The request that occupies a name at a door; else, if `past` allows, the newest that did.
-    pub async fn request_at(
-        &self,
-        door: &Door,
-        key: &str,
-        past: Past,
-    ) -> Result<Option<RequestRecord>, StoreFault> {
-        self.core.store.request_at(door, key, past).await
-    }
-
-    /// A request by identity.
-    pub async fn request(&self, id: RequestId) -> Result<Option<RequestRecord>, StoreFault> {
-        self.core.store.request(id).await
-    }
-
-    /// A page of requests.
-    pub async fn requests(&self, filter: RequestFilter) -> Result<Vec<RequestRecord>, StoreFault> {
-        self.core.store.requests(filter).await
-    }
-
-    /// What was denied or could not be decided, newest first.
-    pub async fn rejections(&self, filter: RejectionFilter) -> Result<Vec<Rejection>, StoreFault> {
-        self.core.store.rejections(filter).await
-    }
-
-    /// Why the signer of a request could not sign it as things stand.
-    pub fn unsignable(&self, record: &RequestRecord) -> Option<ProfileFault> {
-        let csr = countersign_pki::CheckedCsr::trusted_from_store(&record.csr_der).ok()?;
-        let signer = self.core.signer(&record.signer)?;
-        signer
-            .profile
-            .examine(&csr, &record.key, &record.wishes)
-            .err()
-    }
-
-    /// A ledger entry.
-    pub async fn certificate(
-        &self,
-        issuer: &IssuerId,
-        serial: &Serial,
-    ) -> Result<Option<LedgerEntry>, StoreFault> {
-        self.core.store.certificate(issuer, serial).await
-    }
-
-    /// The newest certificate of a name.
-    pub async fn newest_certificate(
-        &self,
-        issuer: &IssuerId,
-        name: &str,
-    ) -> Result<Option<LedgerEntry>, StoreFault> {
-        self.core.store.newest_certificate(issuer, name).await
-    }
-
-    /// The newest certificate of each name, names in order after `after`.
-    pub async fn newest_certificates(
-        &self,
-        issuer: &IssuerId,
-        after: Option<String>,
-        limit: usize,
-    ) -> Result<Vec<LedgerEntry>, StoreFault> {
-        self.core
-            .store
-            .newest_certificates(issuer, after, limit)
-            .await
     }
 
     /// Figures for monitoring: what waits, and which certificates end within so many seconds.
@@ -394,31 +262,15 @@ impl Authority {
         self.core.store.tally(now, now.plus_seconds(seconds)).await
     }
 
-    /// The change feed.
-    pub async fn changes(&self, since: Revision, limit: usize) -> Result<Vec<Changed>, StoreFault> {
-        self.core.store.changes(since, limit).await
-    }
-
     /// The revision of the last commit.
     pub fn revision(&self) -> Revision {
         *self.core.store.revisions().borrow()
     }
 
-    /// Audit entries after `since`.
-    pub async fn audit(
-        &self,
-        since: Revision,
-        limit: usize,
-    ) -> Result<Vec<(Revision, AuditEntry)>, StoreFault> {
-        self.core.store.audit(since, limit).await
+    /// Wakes its receivers on each commit.
+    pub fn revisions(&self) -> tokio::sync::watch::Receiver<Revision> {
+        self.core.store.revisions()
     }
-}
-
-fn by_name(signers: Vec<Signer>) -> Signers {
-    let signers = signers.into_iter().map(Arc::new);
-    signers
-        .map(|signer| (signer.name.clone(), signer))
-        .collect()
 }
 
 impl Core {
@@ -426,7 +278,7 @@ impl Core {
         self.rules.load().signer(name)
     }
 
-    pub(crate) fn issuer(&self, id: &IssuerId) -> Result<Arc<Issuer>, Broken> {
+    pub(crate) fn issuer(&self, id: &IssuerId) -> Result<Arc<Issuer>, EngineError> {
         let unknown = || SignFault::UnknownIssuer { issuer: id.clone() };
         let issuer = self.issuers.get(id).ok_or_else(unknown)?;
         Ok(issuer.load_full())
@@ -434,7 +286,7 @@ impl Core {
 
     /// Takes the latest time of the last audit entries as seen: a clock that went back while nobody looked has gone back
     /// all the same.
-    async fn remember_time(&self) -> Result<(), Broken> {
+    async fn remember_time(&self) -> Result<(), EngineError> {
         let newest = AuditQuery {
             filter: AuditFilter::default(),
             order: AuditOrder::NewestFirst,
@@ -461,10 +313,17 @@ impl Core {
         for entry in &mut change.audit {
             entry.stamp(&self.owner);
         }
-        self.store.commit(change)
+        if !self.recent.forget(&change) {
+            return self.store.commit(change);
+        }
+        Box::pin(async move {
+            let committed = self.store.commit(change).await;
+            self.recent.forget_all();
+            committed
+        })
     }
 
-    pub(crate) fn new_request_id(&self, now: UnixTime) -> Result<RequestId, Broken> {
+    pub(crate) fn new_request_id(&self, now: UnixTime) -> Result<RequestId, EngineError> {
         let mut random = [0u8; 6];
         self.entropy.fill(&mut random)?;
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
@@ -472,17 +331,21 @@ impl Core {
     }
 
     /// A serial that was not given out before: the next one where serials are counted, else a random one.
-    pub(crate) fn new_serial(&self, issuer: &IssuerId) -> Result<Serial, Broken> {
+    pub(crate) fn new_serial(&self, issuer: &IssuerId) -> Result<Serial, EngineError> {
         if let Some(next) = self.serials.get(issuer) {
             return Ok(Serial::try_from(next.fetch_add(1, Ordering::Relaxed))?);
         }
-        let mut random = [0u8; 16];
+        let mut random = [0u8; 11];
         self.entropy.fill(&mut random)?;
-        Ok(Serial::random_from(random))
+        Ok(serial_after(self.clock.now(), random))
     }
 
     /// A signature by the key of the issuer's certificate, verified before release where that is due.
-    pub(crate) async fn sign(&self, issuer: &Issuer, message: &[u8]) -> Result<Signature, Broken> {
+    pub(crate) async fn sign(
+        &self,
+        issuer: &Issuer,
+        message: &[u8],
+    ) -> Result<Signature, EngineError> {
         let id = issuer.id();
         let spki = issuer.certificate().spki_der();
         let begun = Instant::now();
@@ -500,28 +363,25 @@ impl Core {
         }
         Ok(signature)
     }
+}
 
-    /// Marks an intent as being worked on, until the guard is dropped.
-    pub(crate) fn in_flight(&self, draft: &Draft) -> InFlight<'_> {
-        let key = (draft.intent().issuer.clone(), draft.intent().serial);
-        self.in_flight
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(key.clone());
-        InFlight { core: self, key }
-    }
-
-    pub(crate) fn is_in_flight(&self, issuer: &IssuerId, serial: &Serial) -> bool {
-        let key = (issuer.clone(), *serial);
-        self.in_flight
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .contains(&key)
-    }
+/// A serial of 16 bytes: 88 random bits behind the time, so that serials of one time stand together in the ledger's index
+/// and a long ledger is no slower to write than a short one.
+fn serial_after(now: UnixTime, random: [u8; 11]) -> Serial {
+    let seconds = u32::try_from(now.0).unwrap_or(u32::MAX).to_be_bytes();
+    let [t0, t1, t2, t3] = seconds;
+    let [r0, r1, r2, r3, r4, r5, r6, r7, r8, r9, r10] = random;
+    Serial::random_from([
+        // Neither zero nor negative in DER, so that every serial is as long.
+        0x40, t0, t1, t2, t3, r0, r1, r2, r3, r4, r5, r6, r7, r8, r9, r10,
+    ])
 }
 
 /// The next serial of an issuer whose serials are counted; `None`: they are random.
-async fn counter(store: &dyn Store, issuer: &Issuer) -> Result<Option<u64>, Broken> {
+pub(crate) async fn counter(
+    store: &dyn Store,
+    issuer: &Issuer,
+) -> Result<Option<u64>, EngineError> {
     match issuer.serials() {
         Serials::Random => Ok(None),
         Serials::AsRecorded => Ok(store.next_serial(issuer.id()).await?),
@@ -546,7 +406,7 @@ async fn counter(store: &dyn Store, issuer: &Issuer) -> Result<Option<u64>, Brok
 
 /// The highest serial that a counter of the issuer must pass: of what it has signed here or elsewhere, as far as is known,
 /// its own certificate included if it has signed that.
-async fn highest_serial(store: &dyn Store, issuer: &Issuer) -> Result<u64, Broken> {
+async fn highest_serial(store: &dyn Store, issuer: &Issuer) -> Result<u64, EngineError> {
     let in_ledger = store.highest_serial(issuer.id()).await?;
     let record = store.crl(issuer.id(), CrlScope::Full).await?;
     let list = record.and_then(|record| Crl::parse(&record.der).ok());
@@ -558,22 +418,6 @@ async fn highest_serial(store: &dyn Store, issuer: &Issuer) -> Result<u64, Broke
     let limit = u64::MAX >> 1;
     let elsewhere = elsewhere.filter(|serial| *serial < limit);
     Ok(elsewhere.chain(in_ledger).max().unwrap_or(0))
-}
-
-/// Somebody is working on the intent; recovery leaves it alone.
-pub(crate) struct InFlight<'a> {
-    core: &'a Core,
-    key: (IssuerId, Serial),
-}
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        self.core
-            .in_flight
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&self.key);
-    }
 }
 
 /// How many audit entries a start looks back.

@@ -1,17 +1,18 @@
 //! Why the engine did not do what it was asked.
 //!
-//! A refusal leaves the store as it was. A breakdown ([`Broken`]) may come after the decision was
+//! A refusal leaves the store as it was. A breakdown ([`EngineError`]) may come after the decision was
 //! recorded: then the rest is carried through when the fault has ended.
 
 use std::net::IpAddr;
 
+use crate::authorisation::grant::Needed;
 use crate::clock::EntropyFault;
 use crate::issuer::IssuerId;
-use crate::keystore::SignFault;
+use crate::issuer::keystore::SignFault;
 use crate::model::{RequestId, RequestState};
 use crate::profile::{DraftFault, ProfileFault};
+use crate::request::submission::Duplicate;
 use crate::store::StoreFault;
-use crate::submission::Duplicate;
 
 /// Why a request was not taken.
 #[derive(Debug, thiserror::Error)]
@@ -40,15 +41,34 @@ pub enum SubmitFault {
         /// How many may wait.
         limit: usize,
     },
+    /// It would wait, and those that do take as much room as they may.
+    #[error("the requests that wait take {limit} bytes, and may not take more")]
+    NoRoomToWait {
+        /// How many bytes they may take, from one address or in all.
+        limit: u64,
+    },
+    /// A rule approves it, and whoever asks has renewed its own certificate too often of late.
+    #[error(
+        "{name} has got {limit} certificates within a short part of their life; it has to wait before it renews again"
+    )]
+    TooManyRenewals {
+        /// Who asks, and for which name.
+        name: String,
+        /// How many it may get.
+        limit: usize,
+    },
     /// The same key is being enrolled by the same token at this moment.
     #[error("{key} is being enrolled by this token at this moment")]
     InProgress {
         /// The name.
         key: String,
     },
+    /// Whoever asks may not.
+    #[error(transparent)]
+    Forbidden(#[from] Needed),
     /// It could not be carried through.
     #[error(transparent)]
-    Broken(#[from] Broken),
+    Engine(#[from] EngineError),
 }
 
 /// Why an approval, denial or deletion was not carried out.
@@ -84,12 +104,15 @@ pub enum ActFault {
         /// Why.
         fault: ProfileFault,
     },
+    /// Whoever asks may not.
+    #[error(transparent)]
+    Forbidden(#[from] Needed),
     /// It could not be carried through.
     #[error(transparent)]
-    Broken(#[from] Broken),
+    Engine(#[from] EngineError),
 }
 
-/// Why a revocation was not acknowledged. With [`RevokeFault::Broken`] it may be in force already and
+/// Why a revocation was not acknowledged. With [`RevokeFault::Engine`] it may be in force already and
 /// lack only its CRL, which follows when the fault has ended.
 #[derive(Debug, thiserror::Error)]
 pub enum RevokeFault {
@@ -107,15 +130,18 @@ pub enum RevokeFault {
         /// The name.
         issuer: IssuerId,
     },
+    /// Whoever asks may not.
+    #[error(transparent)]
+    Forbidden(#[from] Needed),
     /// It could not be carried through.
     #[error(transparent)]
-    Broken(#[from] Broken),
+    Engine(#[from] EngineError),
 }
 
 /// The machinery failed: the store, a key, the random source. Nothing was approved that is not on
 /// record, and nothing shown.
 #[derive(Debug, thiserror::Error)]
-pub enum Broken {
+pub enum EngineError {
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreFault),

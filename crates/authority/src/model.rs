@@ -2,13 +2,15 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use countersign_pki::{Certificate, Crl, Fingerprint, RevocationReason, Serial, UnixTime};
 use countersign_policy::{Explanation, Machine, RecordedEvidence, Requester, SignerName, Wishes};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::chain::key_id;
+use crate::audit::AuditEntry;
+use crate::issuer::chain::key_id;
 use crate::issuer::{IssuerFault, IssuerId};
 
 /// The place of a change in commit order. Zero is before the first.
@@ -41,7 +43,7 @@ impl fmt::Display for Revision {
 pub struct Door(Cow<'static, str>);
 
 impl Door {
-    /// Certificates that the authority makes for itself and its administrators.
+    /// None: certificates that the authority makes for itself and its administrators.
     pub const LOCAL: Self = Self::named("local");
 
     /// A door's name, known at compile time.
@@ -270,6 +272,18 @@ pub struct Intent {
     pub owner: Owner,
     /// ...until then; afterwards anyone may void it.
     pub lease_until: UnixTime,
+    /// The request, if it is stored with its certificate and not before; `None`: it is on record.
+    pub deferred: Option<Arc<DeferredRequest>>,
+}
+
+/// A request that was approved on arrival. Its intent holds it until it is written for good, with its certificate or, if
+/// that cannot be made, without.
+#[derive(Clone, Debug)]
+pub struct DeferredRequest {
+    /// The request as it stands without a certificate. Its door does not retain it.
+    pub request: Arc<RequestRecord>,
+    /// What the audit log will say of it.
+    pub audit: Vec<AuditEntry>,
 }
 
 /// A signed certificate with the decision that led to it.
@@ -299,6 +313,36 @@ pub struct LedgerEntry {
     pub revoked: Option<Revoked>,
     /// When it was retired, if it was.
     pub retired: Option<UnixTime>,
+}
+
+/// What a listing of certificates shows of one: the entry without the decision and whatever else only few ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedCertificate {
+    /// The name in the ledger.
+    pub name: String,
+    /// Its serial.
+    pub serial: Serial,
+    /// Start of validity.
+    pub not_before: UnixTime,
+    /// End of validity.
+    pub not_after: UnixTime,
+    /// Whether it was revoked.
+    pub is_revoked: bool,
+    /// The certificate. Empty where only its inventory line was taken over from another authority.
+    pub der: Vec<u8>,
+}
+
+impl From<LedgerEntry> for ListedCertificate {
+    fn from(entry: LedgerEntry) -> Self {
+        Self {
+            name: entry.name,
+            serial: entry.serial,
+            not_before: entry.not_before,
+            not_after: entry.not_after,
+            is_revoked: entry.revoked.is_some(),
+            der: entry.der,
+        }
+    }
 }
 
 /// When and why a certificate was revoked.

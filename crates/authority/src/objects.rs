@@ -5,17 +5,24 @@
 //! that was made on an older state.
 
 use std::fmt;
+use std::sync::Arc;
 
 use countersign_pki::UnixTime;
 use countersign_policy::Requester;
-use tracing::info;
+use tracing::{debug, info};
 
 use crate::audit::AuditEntry;
-use crate::engine::Authority;
-use crate::faults::Broken;
-use crate::model::{Door, RequestId, RequestRecord, Revision};
-use crate::signing::{MAX_TRIES, commit_broken};
+use crate::engine::Core;
+use crate::faults::EngineError;
+use crate::issuing::{MAX_TRIES, commit_broken};
+use crate::model::{RequestId, RequestRecord, Revision};
 use crate::store::{Change, CommitFault, Precondition, StoreFault, Write};
+
+/// What doors keep beside requests, and the history of both.
+#[derive(Clone)]
+pub struct Objects {
+    pub(crate) core: Arc<Core>,
+}
 
 /// What names an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -121,8 +128,8 @@ pub struct ObjectOrder {
     pub expected: Option<Revision>,
     /// What it is from now on; a deletion does not look at it.
     pub body: Vec<u8>,
-    /// What the audit log says of it.
-    pub detail: String,
+    /// What the audit log says of it; `None`: it is none of its business.
+    pub detail: Option<String>,
 }
 
 /// Why an object was not changed.
@@ -148,31 +155,23 @@ pub enum ObjectFault {
     },
     /// It could not be carried through.
     #[error(transparent)]
-    Broken(#[from] Broken),
+    Engine(#[from] EngineError),
 }
 
 impl From<StoreFault> for ObjectFault {
     fn from(fault: StoreFault) -> Self {
-        Self::Broken(fault.into())
+        Self::Engine(fault.into())
     }
 }
 
-impl Authority {
-    /// Every request that occupies a name at a door, by name, and the revision at which that was so.
-    pub async fn live_requests(
-        &self,
-        door: &Door,
-    ) -> Result<(Revision, Vec<RequestRecord>), StoreFault> {
-        self.core.store.live_requests(door).await
-    }
-
+impl Objects {
     /// Every object, by kind, namespace and name, and the revision at which that was so.
-    pub async fn objects(&self) -> Result<(Revision, Vec<ObjectRecord>), StoreFault> {
+    pub async fn all(&self) -> Result<(Revision, Vec<ObjectRecord>), StoreFault> {
         self.core.store.objects().await
     }
 
     /// One object.
-    pub async fn object(&self, key: &ObjectKey) -> Result<Option<ObjectRecord>, StoreFault> {
+    pub async fn get(&self, key: &ObjectKey) -> Result<Option<ObjectRecord>, StoreFault> {
         self.core.store.object(key).await
     }
 
@@ -186,18 +185,18 @@ impl Authority {
     }
 
     /// How far the history goes back: every state after this revision is on record.
-    pub async fn states_horizon(&self) -> Result<Revision, StoreFault> {
-        self.core.store.states_horizon().await
+    pub async fn horizon(&self, newest: usize) -> Result<Revision, StoreFault> {
+        self.core.store.states_horizon(newest).await
     }
 
     /// Forgets states of commits before `before`. What is current stays.
     ///
     /// # Errors
     /// If the store fails.
-    pub async fn trim_states(&self, before: Revision) -> Result<(), Broken> {
+    pub async fn trim(&self, before: Revision) -> Result<(), EngineError> {
         // A part per commit: between two of them others have their turn.
-        let before = before.min(self.revision());
-        while self.states_horizon().await?.0.saturating_add(1) < before.0 {
+        let before = before.min(*self.core.store.revisions().borrow());
+        while self.horizon(usize::MAX).await?.0.saturating_add(1) < before.0 {
             let change = Change {
                 writes: vec![Write::TrimStates { before }],
                 ..Change::default()
@@ -211,8 +210,8 @@ impl Authority {
     ///
     /// # Errors
     /// If there is one of its name.
-    pub async fn create_object(&self, order: ObjectOrder) -> Result<ObjectRecord, ObjectFault> {
-        let now = self.now();
+    pub async fn create(&self, order: ObjectOrder) -> Result<ObjectRecord, ObjectFault> {
+        let now = self.core.clock.now();
         let record = ObjectRecord {
             id: self.core.new_request_id(now)?,
             key: order.key.clone(),
@@ -231,7 +230,7 @@ impl Authority {
     ///
     /// # Errors
     /// If there is none, or it is not at the expected version.
-    pub async fn update_object(&self, order: ObjectOrder) -> Result<ObjectRecord, ObjectFault> {
+    pub async fn update(&self, order: ObjectOrder) -> Result<ObjectRecord, ObjectFault> {
         for _ in 0..MAX_TRIES {
             let old = self.expected_object(&order).await?;
             if old.body == order.body {
@@ -246,14 +245,14 @@ impl Authority {
                 return Ok(ObjectRecord { version, ..record });
             }
         }
-        Err(Broken::Contended.into())
+        Err(EngineError::Contended.into())
     }
 
     /// Forgets an object; answers how it was last, under the revision of its deletion.
     ///
     /// # Errors
     /// If there is none, or it is not at the expected version.
-    pub async fn delete_object(&self, order: ObjectOrder) -> Result<ObjectRecord, ObjectFault> {
+    pub async fn delete(&self, order: ObjectOrder) -> Result<ObjectRecord, ObjectFault> {
         for _ in 0..MAX_TRIES {
             let old = self.expected_object(&order).await?;
             let (at, key) = (Some(old.version), order.key.clone());
@@ -262,13 +261,13 @@ impl Authority {
                 return Ok(ObjectRecord { version, ..old });
             }
         }
-        Err(Broken::Contended.into())
+        Err(EngineError::Contended.into())
     }
 
     /// The object of an order, if it is as the order expects it.
     async fn expected_object(&self, order: &ObjectOrder) -> Result<ObjectRecord, ObjectFault> {
         let key = || order.key.clone();
-        let found = self.object(&order.key).await?;
+        let found = self.get(&order.key).await?;
         let record = found.ok_or_else(|| ObjectFault::NotFound { key: key() })?;
         match order.expected {
             Some(expected) if expected != record.version => {
@@ -287,17 +286,26 @@ impl Authority {
         write: Write,
     ) -> Result<Option<Revision>, ObjectFault> {
         let key = order.key.clone();
-        let action = format!("{verb} {}", singular(&key.kind));
-        let entry = AuditEntry::new(self.now(), order.actor.clone(), action, key.to_string())
-            .detail(order.detail.clone());
+        let entry = order.detail.as_ref().map(|detail| {
+            let action = format!("{verb} {}", singular(&key.kind));
+            let (now, actor) = (self.core.clock.now(), order.actor.clone());
+            AuditEntry::new(now, actor, action, key.to_string()).detail(detail.clone())
+        });
         let change = Change {
             preconditions: vec![Precondition::ObjectAt { key, version }],
             writes: vec![write],
-            audit: vec![entry],
+            audit: entry.into_iter().collect(),
         };
         match self.core.commit(change).await {
             Ok(committed) => {
-                info!(object = %order.key, actor = %order.actor, verb, "object changed");
+                match order.detail {
+                    Some(_) => {
+                        info!(object = %order.key, actor = %order.actor, verb, "object changed");
+                    }
+                    None => {
+                        debug!(object = %order.key, actor = %order.actor, verb, "object changed");
+                    }
+                }
                 Ok(Some(committed.revision))
             }
             Err(CommitFault::Conflict { .. }) => Ok(None),

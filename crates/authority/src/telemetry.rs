@@ -10,8 +10,8 @@ use countersign_policy::{Deciding, Explanation, Requester, SignerName};
 
 use crate::faults::{ActFault, SubmitFault};
 use crate::issuer::IssuerId;
+use crate::ledger::renewal::RenewFault;
 use crate::model::{Door, RequestRecord, RequestState};
-use crate::renewal::RenewFault;
 
 /// Somebody who counts. Each call has a default that does nothing.
 pub trait Telemetry: Send + Sync + 'static {
@@ -154,8 +154,11 @@ impl DecisionOutcome {
             SubmitFault::Duplicate { .. } => Self::Duplicate,
             SubmitFault::Denied { .. }
             | SubmitFault::TooManyWaiting { .. }
-            | SubmitFault::InProgress { .. } => Self::Refused,
-            SubmitFault::Broken(_) => Self::Failed,
+            | SubmitFault::NoRoomToWait { .. }
+            | SubmitFault::TooManyRenewals { .. }
+            | SubmitFault::InProgress { .. }
+            | SubmitFault::Forbidden(_) => Self::Refused,
+            SubmitFault::Engine(_) => Self::Failed,
         }
     }
 
@@ -171,11 +174,12 @@ impl DecisionOutcome {
                 RequestState::Undecided => Self::Undecided,
             }),
             Err(ActFault::Unsignable { .. }) => Some(Self::Unsignable),
-            Err(ActFault::Broken(_)) => Some(Self::Failed),
+            Err(ActFault::Engine(_)) => Some(Self::Failed),
             Err(
                 ActFault::NotFound { .. }
                 | ActFault::AlreadyDecided { .. }
-                | ActFault::Conflict { .. },
+                | ActFault::Conflict { .. }
+                | ActFault::Forbidden(_),
             ) => None,
         }
     }
@@ -183,7 +187,7 @@ impl DecisionOutcome {
     pub(crate) fn of_renewal<T>(result: &Result<T, RenewFault>) -> Self {
         match result {
             Ok(_) => Self::Issued,
-            Err(RenewFault::Broken(_)) => Self::Failed,
+            Err(RenewFault::Engine(_)) => Self::Failed,
             Err(_) => Self::Refused,
         }
     }

@@ -256,9 +256,18 @@ impl Manifest {
 }
 
 impl Listed {
-    /// Its permission bits: never more for others than to read or run it.
+    /// Whether it was a program. What comes from an archive is not run until somebody has looked at it.
+    pub(crate) fn was_program(&self) -> bool {
+        self.kept_mode() & 0o111 != 0
+    }
+
+    fn kept_mode(&self) -> u32 {
+        u32::from_str_radix(&self.mode, 8).unwrap_or(0)
+    }
+
+    /// The permission bits it gets: never more for others than to read it.
     pub(crate) fn mode(&self) -> u32 {
-        u32::from_str_radix(&self.mode, 8).unwrap_or(0) & 0o755 | 0o600
+        self.kept_mode() & 0o644 | 0o600
     }
 }
 
@@ -383,12 +392,12 @@ mod tests {
     }
 
     #[test]
-    fn modes_give_others_nothing_to_write() {
+    fn modes_give_others_nothing_to_write_and_nobody_anything_to_run() {
         for (text, mode) in [
             ("0600", 0o600),
             ("0644", 0o644),
-            ("0755", 0o755),
-            ("7777", 0o755),
+            ("0755", 0o644),
+            ("7777", 0o644),
             ("0666", 0o644),
             ("0000", 0o600),
             ("rubbish", 0o600),

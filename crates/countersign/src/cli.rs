@@ -1,6 +1,7 @@
 //! The command line.
 
 mod audit;
+mod cluster;
 mod enroll;
 mod inventory;
 mod kubeconfig;
@@ -11,22 +12,23 @@ mod verbs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use countersign_authority::DoorSpec;
+use countersign_server::DOORS;
 
 use crate::config::{Autosign, Config, ConfigFault, Listen, Span, StoreKind};
 use crate::data_folder::DataFolder;
 
 pub(crate) use audit::{AuditCommand, FilterArgs, Moment, VerifyArgs};
-pub(crate) use enroll::{
-    Assignment, DoorName, EnrollArgs, EnrollCommand, HookArgs, PlaceArgs, RenewBefore, RequestArgs,
-    StatusArgs, TrustArgs,
-};
+pub(crate) use cluster::{ClusterArgs, ControllerName, GoBool, KubeletCsrApproverArgs, Preset};
+pub(crate) use enroll::{DoorName, EnrollArgs, EnrollCommand, HookArgs, StatusArgs, TrustArgs};
 pub(crate) use inventory::{
     AddArgs, AddressArg, MachineCommand, MachineImportArgs, OpenArgs, Reach, RecordFormat,
     WindowCommand,
 };
 pub(crate) use kubeconfig::KubeconfigArgs;
-pub(crate) use policy::{ExplainArgs, PolicyCommand, ReplayArgs};
+pub(crate) use policy::{ExplainArgs, PolicyCommand, ReplayArgs, RuleAnswer};
 pub(crate) use token::{CreateArgs, ExtensionArg, RevokeArgs, TermArgs, TokenCommand, TokenFormat};
 pub(crate) use verbs::{
     CaServer, DeleteArgs, GenerateArgs, ImportArgs, OfflineArgs, PruneArgs, ServerNameArgs,
@@ -90,6 +92,8 @@ pub(crate) enum Command {
     Kubeconfig(KubeconfigArgs),
     /// Enrol this machine: make a key, ask an authority for a certificate, install it, renew it
     Enroll(Box<EnrollArgs>),
+    /// Approve, sign and clean the certificate signing requests of a Kubernetes cluster
+    Cluster(Box<ClusterArgs>),
     /// Write everything the authority is, keys included, to one file; the server may be running
     Backup(BackupArgs),
     /// Make a data directory of a backup
@@ -156,8 +160,11 @@ pub(crate) struct BackupArgs {
 )]
 pub(crate) struct RestoreArgs {
     /// The backup
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
+    #[arg(value_name = "FILE", required_unless_present = "in_place")]
+    pub(crate) file: Option<PathBuf>,
+    /// Go on from the database that is in the data directory, older or not, as from a backup
+    #[arg(long, conflicts_with = "file")]
+    pub(crate) in_place: bool,
     #[command(flatten)]
     pub(crate) data: DataArg,
     #[command(flatten)]
@@ -204,6 +211,13 @@ impl ConfigArg {
         self.config.clone()
     }
 
+    /// What the file says; without one, the defaults.
+    pub(crate) fn read(&self) -> Result<Config, ConfigFault> {
+        self.config
+            .as_deref()
+            .map_or_else(|| Ok(Config::default()), Config::load)
+    }
+
     /// The directory that was named by a flag, else that of the file.
     pub(crate) fn data(&self, named: &DataArg) -> Result<DataArg, ConfigFault> {
         match (named.dir(), &self.config) {
@@ -238,7 +252,7 @@ pub(crate) enum CsrCommand {
     #[command(after_help = "Example:\n  countersign csr list --state pending")]
     List {
         /// Only those of one door
-        #[arg(long, value_parser = DOORS)]
+        #[arg(long, value_parser = doors())]
         door: Option<String>,
         /// Only those in these states
         #[arg(long, value_name = "STATE[,STATE]", value_delimiter = ',', value_parser = ["pending", "approved", "issued", "denied", "failed", "undecided"])]
@@ -318,7 +332,7 @@ pub(crate) struct Target {
     /// The request's name
     pub(crate) name: String,
     /// Its door, where a name exists at several
-    #[arg(long, value_parser = DOORS)]
+    #[arg(long, value_parser = doors())]
     pub(crate) door: Option<String>,
     #[command(flatten)]
     pub(crate) config: ConfigArg,
@@ -390,6 +404,9 @@ pub(crate) enum CaCommand {
             required = true
         )]
         certname: Vec<String>,
+        /// Also names that the authority itself or an administrator uses
+        #[arg(long)]
+        force: bool,
         #[command(flatten)]
         server: CaServer,
     },
@@ -409,6 +426,9 @@ pub(crate) enum CaCommand {
             required = true
         )]
         certname: Vec<String>,
+        /// Also names that the authority itself or an administrator uses
+        #[arg(long)]
+        force: bool,
         #[command(flatten)]
         server: CaServer,
     },
@@ -468,7 +488,10 @@ pub(crate) enum ListFormat {
 }
 
 /// Where requests arrive; `local` is the authority's own machine.
-const DOORS: [&str; 3] = ["puppet", "kubernetes", "local"];
+fn doors() -> PossibleValuesParser {
+    let doors = DOORS.into_iter().chain([DoorSpec::LOCAL]);
+    PossibleValuesParser::new(doors.map(|door| door.name.as_str()))
+}
 
 #[cfg(test)]
 mod tests {
@@ -533,6 +556,20 @@ mod tests {
             command.get_subcommands().for_each(check);
         }
         check(&Cli::command());
+    }
+
+    #[test]
+    fn requests_are_listed_by_every_door_that_they_come_through() {
+        for (door, is_known) in [
+            ("puppet", true),
+            ("kubernetes", true),
+            ("foreman", true),
+            ("local", true),
+            ("window", false),
+        ] {
+            let parsed = Cli::try_parse_from(["countersign", "csr", "list", "--door", door]);
+            assert_eq!(parsed.is_ok(), is_known, "{door}");
+        }
     }
 
     #[test]

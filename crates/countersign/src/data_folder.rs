@@ -70,6 +70,19 @@ impl DataFolder {
         self.0.join("issuers").join(id.as_str()).join(file)
     }
 
+    /// The issuers that have files here, by name.
+    pub(crate) fn issuers(&self) -> Result<Vec<IssuerId>> {
+        let path = self.0.join("issuers");
+        let unreadable = || format!("cannot read {}", path.display());
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&path).with_context(unreadable)? {
+            let name = entry.with_context(unreadable)?.file_name();
+            found.extend(name.to_str().and_then(|name| IssuerId::parse(name).ok()));
+        }
+        found.sort();
+        Ok(found)
+    }
+
     /// Exists while a CA is being made or imported, and after that was cut short.
     pub(crate) fn import_marker(&self) -> PathBuf {
         self.0.join("import-unfinished")
@@ -91,6 +104,11 @@ impl DataFolder {
 
     pub(crate) fn audit(&self, file: &str) -> PathBuf {
         self.0.join("audit").join(file)
+    }
+
+    /// What is remembered of the database outside of it. No backup has it: what is restored goes on from another state.
+    pub(crate) fn witness(&self) -> PathBuf {
+        self.0.join("witness.json")
     }
 
     pub(crate) fn admin(&self, file: &str) -> PathBuf {

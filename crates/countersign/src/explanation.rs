@@ -35,7 +35,7 @@ pub(crate) fn add(explanation: &Explanation, facts: &mut Facts) {
             "nobody yet; waiting for `countersign csr approve` or `deny`",
         ),
     }
-    facts.add("code", &explanation.code);
+    facts.add("code", explanation.code.as_str());
     let at = match explanation.effect {
         Effect::Approve | Effect::Deny => "decided at",
         Effect::Pending => "judged at",

@@ -5,26 +5,29 @@
 //! through the engine and stand in the ledger with the decision of the authority itself.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use countersign_authority::{
-    Authority, Clock, CrlScope, Door, Entropy, Issuer, IssuerFault, IssuerId, KeyStore as _, Store,
-    Submission,
+    Actor, Authority, Clock, CrlScope, Decision, DoorSpec, Entropy, Issuer, IssuerFault, IssuerId,
+    KeyStore as _, Store, Submission, SystemClock,
 };
-use countersign_keys::{FileKeys, LeafKey, RootCertificate, create_issuer, private_file};
+use countersign_keys::{
+    FileKeys, LeafKey, ReadKey, RootCertificate, SystemEntropy, create_issuer, private_file,
+};
 use countersign_pki::{AltName, Certificate, CheckedCsr, CsrLimits, Serial, pem};
-use countersign_policy::{PersonDecision, PersonVerdict, Requester, SignerName, Wishes};
+use countersign_policy::{PersonVerdict, Requester, SignerName, Wishes};
 use countersign_server::TlsIdentity;
 use tracing::{info, warn};
 use zeroize::Zeroizing;
 
+use crate::adoption;
 use crate::config::{Span, Verification};
 use crate::data_folder::{DataFolder, Secrecy, create_folder, write};
 use crate::issuer_files;
 use crate::issuer_keys::IssuerKeys;
-use crate::kubeconfig::Kubeconfig;
+use crate::kubeconfig::{Credential, Kubeconfig};
 use crate::settings::{IssuerSettings, Settings};
 use crate::signers;
 
@@ -47,12 +50,12 @@ impl Issuers {
             .issuers
             .iter()
             .filter(|i| i.verification == Verification::All);
-        let mut keys = IssuerKeys {
+        let keys = IssuerKeys {
             files: FileKeys::new(FileKeys::usual_threads()),
             verify_all: verify_all.map(|i| i.id.clone()).collect(),
         };
         for issuer in &settings.issuers {
-            load_key(&mut keys.files, &settings.folder, store, issuer).await?;
+            load_key(&keys.files, &settings.folder, store, issuer).await?;
         }
         let mut issuers = Vec::new();
         for issuer in &settings.issuers {
@@ -73,15 +76,40 @@ impl Issuers {
     }
 }
 
+/// Loads one more issuer beside those that are in use; creates it if it never was.
+pub(crate) async fn load_issuer(
+    keys: &IssuerKeys,
+    folder: &DataFolder,
+    store: &dyn Store,
+    issuer: &IssuerSettings,
+    in_use: &[Arc<Issuer>],
+) -> Result<Issuer> {
+    // Of an earlier try that came no further.
+    if keys.public_key(&issuer.id).is_err() {
+        load_key(&keys.files, folder, store, issuer).await?;
+    }
+    let (clock, entropy) = (SystemClock, SystemEntropy);
+    let loaded = load_certificate(keys, folder, issuer, &clock, &entropy).await?;
+    issuer_files::ensure_own_key(&loaded, in_use.iter().map(Arc::as_ref))?;
+    issuer_files::keep_history(folder, &loaded)?;
+    Ok(loaded)
+}
+
 /// Makes a key only where nothing can have been signed with another: not where a certificate of the issuer is on disk
 /// or one that it signed is in the ledger.
 async fn load_key(
-    keys: &mut FileKeys,
+    keys: &FileKeys,
     folder: &DataFolder,
     store: &dyn Store,
     issuer: &IssuerSettings,
 ) -> Result<()> {
     let id = &issuer.id;
+    if let Some(kept) = &issuer.kept {
+        let key = ReadKey::from_file_of_group(&kept.key)?;
+        return keys
+            .add(id.clone(), key)
+            .with_context(|| format!("issuer {id}"));
+    }
     let key = folder.issuer(id, KEY_FILE);
     let certificate = folder.issuer(id, CERTIFICATE_FILE);
     let missing = match (certificate.try_exists()?, key.try_exists()?) {
@@ -107,7 +135,8 @@ async fn load_key(
         FileKeys::generate_file(&key, issuer.key)?;
         info!(issuer = %id, kind = issuer.key.name(), "key made");
     }
-    keys.load(id.clone(), &key)
+    let read = ReadKey::from_file(&key).with_context(|| format!("issuer {id}"))?;
+    keys.add(id.clone(), read)
         .with_context(|| format!("issuer {id}"))
 }
 
@@ -119,8 +148,11 @@ async fn load_certificate(
     entropy: &dyn Entropy,
 ) -> Result<Issuer> {
     let id = &issuer.id;
-    let path = folder.issuer(id, CERTIFICATE_FILE);
-    if !path.try_exists()? {
+    let path = match &issuer.kept {
+        Some(kept) => kept.certificate.clone(),
+        None => folder.issuer(id, CERTIFICATE_FILE),
+    };
+    if issuer.kept.is_none() && !path.try_exists()? {
         let mut random = [0; 16];
         entropy.fill(&mut random)?;
         let root = RootCertificate {
@@ -137,13 +169,21 @@ async fn load_certificate(
     let chain = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let public_key = keys.public_key(id)?;
     let loaded = match Issuer::from_chain(id.clone(), chain, keys.algorithm(id)?, &public_key) {
-        Err(IssuerFault::ForeignKey) => bail!(
-            "{} and {KEY_FILE} beside it do not belong together: restore both from one backup",
-            path.display()
-        ),
+        Err(IssuerFault::ForeignKey) => match &issuer.kept {
+            Some(kept) => bail!(
+                "{} and {} do not belong together: name the certificate and the key of one CA",
+                path.display(),
+                kept.key.display()
+            ),
+            None => bail!(
+                "{} and {KEY_FILE} beside it do not belong together: restore both from one backup",
+                path.display()
+            ),
+        },
         loaded => loaded.with_context(|| format!("{} is no issuer's chain", path.display()))?,
     }
-    .with_serials(issuer.serials);
+    .with_serials(issuer.serials)
+    .with_adoption(adoption::read(folder, id)?);
     let loaded = match issuer_files::are_followed(id) {
         true => issuer_files::with_history(folder, loaded, clock.now())?,
         false => loaded,
@@ -174,7 +214,7 @@ pub(crate) async fn puppet_credentials(
     let issuer = issuer(authority, signers::PUPPET_ISSUER)?;
     let server = OwnCertificate {
         key_file: folder.tls("puppet-key.pem"),
-        certificate_file: folder.tls("puppet.pem"),
+        certificate_file: folder.tls(ServerCertificate::PUPPET.file),
         signer: SignerName::parse(signers::PUPPET_SERVER)?,
         name: &settings.names.certname,
         request: &settings.names.certname,
@@ -209,7 +249,7 @@ pub(crate) async fn kubernetes_credentials(
     let issuer = issuer(authority, signers::KUBERNETES_ISSUER)?;
     let server = OwnCertificate {
         key_file: folder.tls("kubernetes-key.pem"),
-        certificate_file: folder.tls("kubernetes.pem"),
+        certificate_file: folder.tls(ServerCertificate::KUBERNETES.file),
         signer: SignerName::parse(signers::KUBERNETES_SERVER)?,
         name: &settings.names.certname,
         request: "kubernetes-server",
@@ -247,8 +287,10 @@ pub(crate) fn write_kubeconfig(
         url,
         ca_pem: trusted.as_bytes(),
         user: signers::ADMIN,
-        certificate_pem: &admin.chain_pem,
-        key_pem: &admin.key_pem,
+        credential: Credential::Certificate {
+            pem: &admin.chain_pem,
+            key_pem: &admin.key_pem,
+        },
     };
     let text = kubeconfig.text();
     write(
@@ -262,8 +304,44 @@ pub(crate) fn write_kubeconfig(
 fn issuer(authority: &Authority, name: &str) -> Result<Arc<Issuer>> {
     let id = IssuerId::parse(name)?;
     authority
-        .issuer(&id)
+        .issuers
+        .get(&id)
         .ok_or_else(|| anyhow!("there is no issuer {name}"))
+}
+
+/// The certificate of a listener.
+#[derive(Clone, Copy)]
+pub(crate) struct ServerCertificate {
+    pub(crate) issuer: &'static str,
+    file: &'static str,
+}
+
+impl ServerCertificate {
+    pub(crate) const PUPPET: Self = Self {
+        issuer: signers::PUPPET_ISSUER,
+        file: "puppet.pem",
+    };
+    pub(crate) const KUBERNETES: Self = Self {
+        issuer: signers::KUBERNETES_ISSUER,
+        file: "kubernetes.pem",
+    };
+
+    /// Whether the one on disk, which is the one that is shown, was revoked.
+    pub(crate) fn is_revoked(self, authority: &Authority, folder: &DataFolder) -> Result<bool> {
+        let issuer = IssuerId::parse(self.issuer)?;
+        let certificate = certificate_at(&folder.tls(self.file));
+        Ok(certificate.is_some_and(|shown| authority.ledger.is_revoked(&issuer, &shown.serial())))
+    }
+}
+
+fn certificate_at(path: &Path) -> Option<Certificate> {
+    Certificate::parse(&first_der(path)?).ok()
+}
+
+fn first_der(path: &Path) -> Option<Vec<u8>> {
+    let text = fs::read(path).ok()?;
+    let block = pem::decode_first(&text, &pem::PemLimits::BUNDLE).ok()??;
+    Some(block.der)
 }
 
 /// A certificate that the authority issues to itself or to its administrator.
@@ -285,10 +363,10 @@ impl OwnCertificate<'_> {
     /// Key and certificate on disk: those that are there if they fit, else the ledger's newest if its file was never
     /// written, else a new one.
     async fn ensure(&self, authority: &Authority, issuer: &Issuer) -> Result<TlsIdentity> {
-        let (key, key_pem) = self.key()?;
+        let (key, key_pem) = self.usable_key(authority, issuer)?;
         let der = match self.on_disk(authority, issuer, &key).await? {
             Some(der) => der,
-            None => match authority.newest_certificate(issuer.id(), self.name).await? {
+            None => match authority.ledger.newest(issuer.id(), self.name).await? {
                 Some(entry) if self.fits(authority, issuer, &key, &entry.der).await? => entry.der,
                 _ => self.issue(authority, &key).await?,
             },
@@ -300,6 +378,27 @@ impl OwnCertificate<'_> {
             chain_pem: chain.into_bytes(),
             key_pem,
         })
+    }
+
+    /// The key on disk, unless its certificate was revoked: whoever did that may have had a reason not to trust the key.
+    fn usable_key(
+        &self,
+        authority: &Authority,
+        issuer: &Issuer,
+    ) -> Result<(LeafKey, Zeroizing<Vec<u8>>)> {
+        let (key, key_pem) = self.key()?;
+        let certificate = certificate_at(&self.certificate_file);
+        let certificate = certificate.filter(|known| known.spki_der() == key.spki_der());
+        let serial = certificate.map(|certificate| certificate.serial());
+        let Some(serial) = serial.filter(|serial| authority.ledger.is_revoked(issuer.id(), serial))
+        else {
+            return Ok((key, key_pem));
+        };
+        let file = self.certificate_file.display();
+        warn!(%file, %serial, "a certificate of the authority itself was revoked: it is replaced, with a new key");
+        let text = LeafKey::generate()?.to_pkcs8_pem()?;
+        write(&self.key_file, text.as_bytes(), Secrecy::Private)?;
+        self.key()
     }
 
     fn key(&self) -> Result<(LeafKey, Zeroizing<Vec<u8>>)> {
@@ -330,16 +429,11 @@ impl OwnCertificate<'_> {
         issuer: &Issuer,
         key: &LeafKey,
     ) -> Result<Option<Vec<u8>>> {
-        let Ok(text) = fs::read(&self.certificate_file) else {
+        let Some(der) = first_der(&self.certificate_file) else {
             return Ok(None);
         };
-        let Ok(Some(block)) = pem::decode_first(&text, &pem::PemLimits::BUNDLE) else {
-            return Ok(None);
-        };
-        Ok(self
-            .fits(authority, issuer, key, &block.der)
-            .await?
-            .then_some(block.der))
+        let fits = self.fits(authority, issuer, key, &der).await?;
+        Ok(fits.then_some(der))
     }
 
     /// Whether a certificate is this one: of this key and signer, with these names, and good for a while.
@@ -361,7 +455,8 @@ impl OwnCertificate<'_> {
             return Ok(false);
         }
         let entry = authority
-            .certificate(issuer.id(), &certificate.serial())
+            .ledger
+            .get(issuer.id(), &certificate.serial())
             .await?;
         Ok(entry.is_some_and(|entry| {
             entry.der == der && entry.signer == self.signer && entry.revoked.is_none()
@@ -406,27 +501,26 @@ pub(crate) async fn issue(
         usages: request.usages.iter().map(ToString::to_string).collect(),
         expiration_seconds: request.lifetime,
     };
-    if let Some(signer) = authority.signer(&request.signer) {
+    if let Some(signer) = authority.rules().signer(&request.signer) {
         // Before it is stored, so that it does not occupy its name.
         signer.profile.examine(&csr, request.key, &wishes)?;
     }
     let submission = Submission {
-        door: Door::LOCAL,
+        door: DoorSpec::LOCAL,
         key: request.key.to_owned(),
         csr,
         signer: request.signer,
         requester: Requester::authority(),
         wishes,
-        retained: false,
         attachment: Vec::new(),
-        decision: Some(PersonDecision {
+        bearer: None,
+        decision: Some(Decision {
+            actor: Actor::authority(),
             verdict: PersonVerdict::Approve,
-            actor: Requester::authority(),
-            at: authority.now(),
             reason: request.reason.to_owned(),
         }),
     };
-    let submitted = authority.submit(submission).await?;
+    let submitted = authority.requests.submit(submission).await?;
     if let Some(fault) = submitted.unsignable {
         bail!("{fault}");
     }
@@ -440,9 +534,7 @@ pub(crate) async fn issue(
 /// The names on the certificate that the Puppet listener has, the certname first; loopback names, which it always has,
 /// are left out.
 pub(crate) fn names_on_certificate(folder: &DataFolder) -> Option<Vec<String>> {
-    let text = fs::read(folder.tls("puppet.pem")).ok()?;
-    let block = pem::decode_first(&text, &pem::PemLimits::BUNDLE).ok()??;
-    let certificate = Certificate::parse(&block.der).ok()?;
+    let certificate = certificate_at(&folder.tls(ServerCertificate::PUPPET.file))?;
     let certname = certificate.subject().first_common_name()?.to_owned();
     let others = certificate
         .alt_names()

@@ -21,6 +21,7 @@ use crate::data_folder::{DataFolder, Secrecy, write};
 use crate::first_start::{CERTIFICATE_FILE, KEY_FILE};
 use crate::issuer_keys::IssuerKeys;
 use crate::policies;
+use crate::settings::IssuerFiles;
 use crate::signers;
 
 /// Whether an issuer's files are looked at while it is in use.
@@ -126,6 +127,8 @@ struct Files {
     id: IssuerId,
     key: PathBuf,
     certificate: PathBuf,
+    /// Whether they are somebody else's, outside the data folder.
+    is_kept: bool,
 }
 
 /// By which files that were changed are told from those that were not; `None`: there is no file.
@@ -133,11 +136,25 @@ type Stamp = [Option<[i64; 6]>; 2];
 
 impl Follower {
     pub(crate) fn new(folder: &DataFolder, id: IssuerId) -> Self {
-        let files = Files {
+        Self::of(Files {
             key: folder.issuer(&id, KEY_FILE),
             certificate: folder.issuer(&id, CERTIFICATE_FILE),
+            is_kept: false,
             id,
-        };
+        })
+    }
+
+    /// Of files that an administrator keeps elsewhere.
+    pub(crate) fn of_kept(kept: &IssuerFiles, id: IssuerId) -> Self {
+        Self::of(Files {
+            key: kept.key.clone(),
+            certificate: kept.certificate.clone(),
+            is_kept: true,
+            id,
+        })
+    }
+
+    fn of(files: Files) -> Self {
         Self {
             files: Arc::new(files),
             taken: None,
@@ -156,12 +173,12 @@ impl Follower {
         keys: &IssuerKeys,
         folder: &DataFolder,
     ) -> Result<bool> {
-        let Some(current) = authority.issuer(&self.files.id) else {
+        let Some(current) = authority.issuers.get(&self.files.id) else {
             return Ok(false);
         };
         self.forget(keys);
         let (files, in_use) = (Arc::clone(&self.files), Arc::clone(&current));
-        let all: Vec<Arc<Issuer>> = authority.issuers().collect();
+        let all: Vec<Arc<Issuer>> = authority.issuers.all().collect();
         let (taken, now) = (self.taken, authority.now());
         let looking = tokio::task::spawn_blocking(move || {
             // Before they are read: what changes meanwhile is another state.
@@ -189,7 +206,7 @@ impl Follower {
             return Ok(false);
         }
         let id = &self.files.id;
-        let announced = authority.announce_issuer(id).await;
+        let announced = authority.issuers.announce(id).await;
         announced.with_context(|| {
             format!("issuer {id} has its new key, but its CRL is not signed with it yet")
         })?;
@@ -237,14 +254,17 @@ impl Files {
     ) -> Result<Option<(ReadKey, Issuer)>> {
         let path = self.certificate.display();
         let chain = fs::read(&self.certificate).with_context(|| format!("cannot read {path}"))?;
-        let key = ReadKey::from_file(&self.key)?;
+        let key = match self.is_kept {
+            true => ReadKey::from_file_of_group(&self.key)?,
+            false => ReadKey::from_file(&self.key)?,
+        };
         let is_same_key = key.public_key() == current.certificate().spki_der();
         if is_same_key && chain == current.chain_pem() {
             return Ok(None);
         }
         let id = self.id.clone();
         let issuer = Issuer::from_chain(id, chain, key.algorithm(), key.public_key())
-            .with_context(|| format!("{path} and {KEY_FILE} beside it"))?;
+            .with_context(|| format!("{path} and {}", self.key.display()))?;
         ensure_own_key(&issuer, all.iter().map(Arc::as_ref))?;
         let (begin, end) = (issuer.certificate().not_before(), issuer.not_after());
         ensure!(now < end, "the certificate in {path} has ended, {end}");
@@ -252,7 +272,10 @@ impl Files {
             now >= begin,
             "the certificate in {path} is not valid before {begin}"
         );
-        Ok(Some((key, issuer.with_serials(current.serials()))))
+        let issuer = issuer
+            .with_serials(current.serials())
+            .with_adoption(current.adoption().cloned());
+        Ok(Some((key, issuer)))
     }
 }
 
@@ -273,7 +296,8 @@ async fn replace(
     keep_history(folder, &issuer)?;
     keys.files.replace(&id, key)?;
     authority
-        .replace_issuer(issuer)
+        .issuers
+        .replace(issuer)
         .await
         .with_context(|| format!("issuer {id} was not replaced"))
 }

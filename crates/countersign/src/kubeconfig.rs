@@ -11,14 +11,35 @@ pub(crate) struct Kubeconfig<'a> {
     /// The CA certificates that verify the server, in PEM.
     pub(crate) ca_pem: &'a [u8],
     pub(crate) user: &'a str,
-    pub(crate) certificate_pem: &'a [u8],
-    pub(crate) key_pem: &'a [u8],
+    pub(crate) credential: Credential<'a>,
+}
+
+/// How the user shows who it is.
+pub(crate) enum Credential<'a> {
+    Certificate { pem: &'a [u8], key_pem: &'a [u8] },
+    Token(&'a str),
+}
+
+impl Credential<'_> {
+    /// The lines below `user:`.
+    fn text(&self) -> Zeroizing<String> {
+        Zeroizing::new(match self {
+            Self::Certificate { pem, key_pem } => {
+                let key = Zeroizing::new(BASE64_STANDARD.encode(key_pem));
+                format!(
+                    "    client-certificate-data: {}\n    client-key-data: {}",
+                    BASE64_STANDARD.encode(pem),
+                    *key
+                )
+            }
+            Self::Token(token) => format!("    token: {token}"),
+        })
+    }
 }
 
 impl Kubeconfig<'_> {
     /// The file.
     pub(crate) fn text(&self) -> Zeroizing<String> {
-        let key = Zeroizing::new(BASE64_STANDARD.encode(self.key_pem));
         Zeroizing::new(format!(
             "apiVersion: v1
 kind: Config
@@ -30,8 +51,7 @@ clusters:
 users:
 - name: {user}
   user:
-    client-certificate-data: {certificate}
-    client-key-data: {key}
+{credential}
 contexts:
 - name: countersign
   context:
@@ -43,8 +63,7 @@ current-context: countersign
             ca = BASE64_STANDARD.encode(self.ca_pem),
             // As JSON, which is YAML: names may hold anything.
             user = Value::from(self.user),
-            certificate = BASE64_STANDARD.encode(self.certificate_pem),
-            key = *key,
+            credential = *self.credential.text(),
         ))
     }
 }

@@ -1,43 +1,79 @@
 //! The log on standard error, and its level, which may change while the program runs.
 
+mod budget;
+mod line;
+
+use std::sync::Arc;
+
 use anyhow::{Context as _, Result, anyhow, ensure};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
 use tracing_subscriber::EnvFilter;
 
+use self::budget::{Budget, TOLD_EVERY};
+use self::line::Line;
 use crate::config::{Log, LogFormat};
 
 /// What is logged from now on.
 pub(crate) struct LogLevel {
     replace: Box<dyn Fn(EnvFilter) -> Result<()> + Send + Sync>,
+    budget: Arc<Budget>,
 }
 
 impl LogLevel {
     pub(crate) fn set(&self, filter: EnvFilter) -> Result<()> {
         (self.replace)(filter)
     }
+
+    /// Says from time to time, and once more at the end, how many lines were not written.
+    pub(crate) async fn keep_telling(&self, stop: &CancellationToken) {
+        while !stop.is_cancelled() {
+            tokio::select! {
+                () = tokio::time::sleep(TOLD_EVERY) => {}
+                () = stop.cancelled() => {}
+            }
+            self.tell_suppressed();
+        }
+    }
+
+    /// Says how many lines were not written because others caused too many.
+    pub(crate) fn tell_suppressed(&self) {
+        if let Some(suppressed) = self.budget.suppressed() {
+            // Not by the field that such lines are counted by.
+            let last_from = suppressed.source.map(tracing::field::display);
+            warn!(
+                count = suppressed.count,
+                last_from, "lines were not logged: too many"
+            );
+        }
+    }
 }
 
 /// Starts to log.
 pub(crate) fn start(log: &Log) -> Result<LogLevel> {
+    let budget = Arc::new(Budget::new());
+    let line = Line {
+        format: log.format,
+        budget: Arc::clone(&budget),
+    };
+    let is_coloured =
+        log.format == LogFormat::Text && std::io::IsTerminal::is_terminal(&std::io::stderr());
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter(log)?)
-        .with_writer(std::io::stderr);
-    let cannot = |error| anyhow!("the log level cannot be changed: {error}");
-    let replace: Box<dyn Fn(EnvFilter) -> Result<()> + Send + Sync> = match log.format {
-        LogFormat::Text => {
-            let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
-            let lines = lines.with_ansi(is_terminal).with_filter_reloading();
-            let handle = lines.reload_handle();
-            lines.init();
-            Box::new(move |filter| handle.reload(filter).map_err(cannot))
-        }
-        LogFormat::Json => {
-            let lines = lines.json().with_filter_reloading();
-            let handle = lines.reload_handle();
-            lines.init();
-            Box::new(move |filter| handle.reload(filter).map_err(cannot))
-        }
+        .with_writer(std::io::stderr)
+        .with_ansi(is_coloured)
+        .event_format(line)
+        .with_filter_reloading();
+    let handle = lines.reload_handle();
+    lines.init();
+    let replace = move |filter| {
+        let changed = handle.reload(filter);
+        changed.map_err(|error| anyhow!("the log level cannot be changed: {error}"))
     };
-    Ok(LogLevel { replace })
+    Ok(LogLevel {
+        replace: Box::new(replace),
+        budget,
+    })
 }
 
 /// Fails on what the filter would take for the name of a part of the program, and then log nothing else. What the

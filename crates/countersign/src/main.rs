@@ -2,12 +2,13 @@
 //!
 //! The command line, the configuration, and the wiring of the parts. No business rules.
 
+mod adoption;
 mod archive;
 mod audit_keys;
 mod built_in;
-mod cadir;
 mod cli;
 mod client;
+mod cluster;
 mod commands;
 mod config;
 mod data_folder;
@@ -30,16 +31,23 @@ mod settings;
 mod signers;
 mod tokens;
 mod upkeep;
+mod witness;
 
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::Parser as _;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+// An enrolment is some hundred small allocations on several threads, which this allocator serves at half the cost. Linked
+// as `malloc` it serves SQLite and the cryptography too, and this program without a detour over alignments.
+use mimalloc as _;
 
 use cli::{Cli, Command};
 use settings::Settings;
 
 fn main() -> ExitCode {
+    // Private keys are in memory: no core of this process is written, and nobody who is not root looks into it.
+    let _as_far_as_possible = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let arguments: Vec<_> = std::env::args_os().collect();
     if arguments.get(1).is_some_and(|word| word == "enroll")
         && let Some(sentence) = enroll::refused_arguments(&arguments)
@@ -109,6 +117,7 @@ fn run(command: Command) -> Result<u8> {
         Command::Audit { command } => block_on(commands::audit::run(command)),
         Command::Kubeconfig(args) => block_on(commands::kubeconfig::run(args)).map(|()| 0),
         Command::Enroll(args) => block_on(enroll::run(*args)),
+        Command::Cluster(args) => block_on(cluster::run(*args)).map(|()| 0),
         Command::Backup(args) => commands::backup::run(&args).map(|()| 0),
         Command::Restore(args) => commands::restore::run(&args).map(|()| 0),
     }

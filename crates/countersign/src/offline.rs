@@ -6,12 +6,12 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use countersign_authority::{Authority, IssuerId, Store, Unobserved};
+use countersign_authority::{Authority, IssuerId, Rules, Store, Unobserved};
 use countersign_store::{OpenFault, SqliteStore};
 
 use crate::commands::ca::Refusal;
 use crate::settings::Settings;
-use crate::{serve, signers, upkeep};
+use crate::{serve, signers, upkeep, witness};
 
 /// A stopped server's authority.
 pub(crate) struct Offline {
@@ -31,15 +31,20 @@ impl Offline {
             ))
             .into());
         }
-        Self::start(settings, store(settings)?).await
+        // On an older database these commands would publish CRLs without later revocations.
+        witness::refuse_missing(&settings.folder)?;
+        let store = store(settings)?;
+        witness::compare(&settings.folder, &*store).await?;
+        Self::start(settings, store).await
     }
 
     /// The authority on a store that was opened before.
     pub(crate) async fn start(settings: &Settings, store: Arc<dyn Store>) -> Result<Self> {
         // Nothing is decided by rules here.
         let policy = signers::policy(&settings.config, &settings.names)?;
+        let rules = Rules::new(policy, signers::all(&settings.config)?);
         let (authority, _) =
-            serve::start_authority(settings, store, policy, Arc::new(Unobserved)).await?;
+            serve::start_authority(settings, store, rules, Arc::new(Unobserved)).await?;
         let offline = Self {
             authority,
             issuer: IssuerId::parse(signers::PUPPET_ISSUER)?,
@@ -50,7 +55,7 @@ impl Offline {
 
     /// Writes the CRL files anew, as a running server does by itself.
     pub(crate) fn publish(&self, settings: &Settings) -> Result<()> {
-        upkeep::write_crls(&self.authority, &settings.folder)
+        upkeep::write_crls(&self.authority.issuers, &settings.folder)
     }
 }
 

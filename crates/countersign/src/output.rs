@@ -23,17 +23,18 @@ pub(crate) struct OutputFault(#[from] io::Error);
 /// Prints text with a line end. A reader who went away, as `head` does, is no reason to stop halfway: what a
 /// command was asked to do it does, whoever listens.
 pub(crate) fn line(text: &str) -> Result<(), OutputFault> {
-    let (text, mut out) = (masked_tokens(text), io::stdout().lock());
+    let (text, mut out) = (fit_to_print(text), io::stdout().lock());
     heard(writeln!(out, "{text}").and_then(|()| out.flush()))
 }
 
 /// Prints text without a line end.
 fn text(text: &str) -> Result<(), OutputFault> {
-    heard(
-        io::stdout()
-            .lock()
-            .write_all(masked_tokens(text).as_bytes()),
-    )
+    heard(io::stdout().lock().write_all(fit_to_print(text).as_bytes()))
+}
+
+/// Without secrets of tokens, and without what acts on a terminal, whoever forgot it before.
+fn fit_to_print(text: &str) -> String {
+    inert_words(&masked_tokens(text))
 }
 
 /// Prints a secret as it is. If nobody reads it, it is lost, so that a reader who went away is a fault here.
@@ -51,7 +52,7 @@ fn heard(written: io::Result<()>) -> Result<(), OutputFault> {
 
 /// Prints a line to standard error. Nobody can be told if that fails.
 pub(crate) fn complain(text: &str) {
-    let _nobody_to_tell = writeln!(io::stderr().lock(), "{}", masked_tokens(text));
+    let _nobody_to_tell = writeln!(io::stderr().lock(), "{}", fit_to_print(text));
 }
 
 /// Prints an object in a form for programs.
@@ -191,7 +192,7 @@ impl Facts {
 fn object_text(value: &impl Serialize, form: Form) -> Result<String, OutputFault> {
     let text = match form {
         Form::Json | Form::Table => json_text(value).map_err(io::Error::other)?,
-        Form::Yaml => serde_saphyr::to_string(value).map_err(io::Error::other)?,
+        Form::Yaml => yaml_text(value).map_err(io::Error::other)?,
     };
     Ok(text.trim_end().to_owned())
 }
@@ -201,15 +202,94 @@ fn json_text(value: &impl Serialize) -> serde_json::Result<String> {
     serde_json::to_string_pretty(value).map(|text| inert_json(&text))
 }
 
+/// A value as YAML in which no character can act on a terminal.
+fn yaml_text(value: &impl Serialize) -> Result<String, serde_saphyr::ser::Error> {
+    let text = serde_saphyr::to_string(value)?;
+    if text.chars().all(is_inert) {
+        return Ok(text);
+    }
+    // Only in quotes there are escapes for such characters.
+    let quoted = serde_saphyr::ser_options! { quote_all: true };
+    serde_saphyr::to_string_with_options(value, quoted).map(|text| inert_yaml(&text))
+}
+
+/// YAML with its strings in quotes, and in double ones where a character has to be escaped (YAML 1.2, 5.7).
+fn inert_yaml(yaml: &str) -> String {
+    let mut text = String::with_capacity(yaml.len());
+    let mut rest = yaml;
+    while let Some(start) = rest.find(['\'', '"']) {
+        let (before, quoted) = rest.split_at(start);
+        text.push_str(&inert_words(before));
+        let length = length_of_quoted(quoted);
+        let (quoted, behind) = quoted.split_at(length);
+        let inside = quoted.get(1..length.saturating_sub(1)).unwrap_or_default();
+        match quoted.starts_with('"') {
+            _ if quoted.chars().all(is_inert) => text.push_str(quoted),
+            true => text.push_str(&format!("\"{}\"", escaped(inside))),
+            false => {
+                let plain = inside.replace("''", "'").replace('\\', "\\\\");
+                text.push_str(&format!("\"{}\"", escaped(&plain.replace('"', "\\\""))));
+            }
+        }
+        rest = behind;
+    }
+    text.push_str(&inert_words(rest));
+    text
+}
+
+/// Octets of a string in quotes, with the quotes.
+fn length_of_quoted(text: &str) -> usize {
+    let is_double = text.starts_with('"');
+    let mut is_escaped = false;
+    let mut characters = text.char_indices().skip(1).peekable();
+    while let Some((place, c)) = characters.next() {
+        match c {
+            _ if is_escaped => is_escaped = false,
+            '\\' if is_double => is_escaped = true,
+            '"' if is_double => return place.saturating_add(1),
+            '\'' if !is_double => match characters.peek() {
+                Some((_, '\'')) => is_escaped = true,
+                Some(_) | None => return place.saturating_add(1),
+            },
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// Text outside of quotes, where nothing can be escaped so that a program reads it as it was.
+fn inert_words(text: &str) -> String {
+    if text.chars().all(is_inert) {
+        return text.to_owned();
+    }
+    let lines: Vec<_> = text.split('\n').map(terminal_safe).collect();
+    lines.join("\n")
+}
+
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match u32::from(c) {
+            _ if is_inert(c) => escaped.push(c),
+            code @ ..=0xffff => escaped.push_str(&format!("\\u{code:04x}")),
+            code => escaped.push_str(&format!("\\U{code:08x}")),
+        }
+    }
+    escaped
+}
+
+/// White space between the parts is; inside strings it is escaped already.
+fn is_inert(c: char) -> bool {
+    matches!(c, '\n' | '\t')
+        || matches!(terminal_safe(c.encode_utf8(&mut [0; 4])), Cow::Borrowed(_))
+}
+
 /// The same JSON without characters that could act on a terminal. They all stand inside strings, where an escape means
 /// the same.
 pub(crate) fn inert_json(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
-        // White space between the parts; inside strings it is escaped already.
-        let inert = matches!(c, '\n' | '\t')
-            || matches!(terminal_safe(c.encode_utf8(&mut [0; 4])), Cow::Borrowed(_));
-        if inert {
+        if is_inert(c) {
             text.push(c);
         } else {
             for unit in c.encode_utf16(&mut [0; 2]) {
@@ -267,8 +347,37 @@ mod tests {
     }
 
     #[test]
+    fn yaml_is_inert_and_means_the_same() {
+        let hostile = [
+            "\u{202e}moc.elpmaxe",
+            "it's \"\u{2066}\" \\ ok",
+            "\x1b[2J\u{9b}",
+            "\u{e0041}",
+            "a\nb\u{200f}\n",
+            "plain",
+            "'\u{202d}'",
+        ];
+        let value =
+            json!({"name": hostile[0], "list": hostile, "map": {"key": hostile[1], "n": 1}});
+        let text = object_text(&value, Form::Yaml).unwrap();
+        let is_inert = |c: char| c == '\n' || terminal_safe(&c.to_string()) == c.to_string();
+        assert!(text.chars().all(is_inert), "{text}");
+        assert_eq!(
+            serde_saphyr::from_str::<Value>(&text).unwrap(),
+            value,
+            "{text}"
+        );
+        let harmless = json!({"name": "web01", "text": "x\ny"});
+        let plain = serde_saphyr::to_string(&harmless).unwrap();
+        assert_eq!(
+            object_text(&harmless, Form::Yaml).unwrap(),
+            plain.trim_end()
+        );
+    }
+
+    #[test]
     fn a_list_in_parts_is_the_list() {
-        let item = |number: i32| json!({"name": format!("a{number}"), "list": [1, {"b": []}], "none": null, "text": "x\ny"});
+        let item = |number: i32| json!({"name": format!("a{number}\u{202e}"), "list": [1, {"b": []}], "none": null, "text": "x\ny"});
         for form in [Form::Json, Form::Yaml] {
             for count in 0..4 {
                 let items: Vec<Value> = (0..count).map(item).collect();

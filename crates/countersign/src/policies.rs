@@ -11,9 +11,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use countersign_authority::{Deciders, TokenSettings, trusted_file};
+use countersign_authority::{Deciders, TokenSettings};
 use countersign_policy::{Policy, PolicyFault, PolicyFile, PolicySet, TokenHandling, WebhookMode};
-use countersign_webhook::Webhooks;
+use countersign_webhook::{Webhooks, trusted_file};
+use tracing::warn;
 
 use crate::policy_files::{self, BadLines};
 use crate::settings::Settings;
@@ -31,6 +32,8 @@ pub(crate) struct Loaded {
     pub(crate) deciders: Arc<dyn Deciders>,
     /// How enrolment tokens are handled under it.
     pub(crate) tokens: TokenSettings,
+    /// What may not be meant so, in words.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// What is wrong with policy files, one sentence each.
@@ -57,6 +60,11 @@ impl Loaded {
         if !faults.is_empty() {
             let faults = faults.iter().map(ToString::to_string).collect();
             bail!(BadPolicies { faults });
+        }
+        let declared = settings.config.signers.iter().map(|it| it.name.as_str());
+        let warnings = policy_files::unserved_signers(&set, &declared.collect::<Vec<_>>());
+        for warning in &warnings {
+            warn!("{warning}");
         }
         let mut policy = signers::policy(&settings.config, &settings.names)?;
         let mut text = String::new();
@@ -95,6 +103,7 @@ impl Loaded {
             policy,
             text,
             files: paths,
+            warnings,
         })
     }
 }
@@ -109,15 +118,16 @@ fn bad(fault: anyhow::Error) -> BadPolicies {
 /// The policies of files, and whether everything is there that their rules refer to.
 fn checked(files: &[PolicyFile]) -> Result<PolicySet, Vec<PolicyFault>> {
     let set = PolicySet::read(files)?;
-    let missing = policy_files::check_needed(&set, BadLines::Ignored);
-    match missing.is_empty() {
+    let mut faults = policy_files::unknown_signers(&set);
+    faults.extend(policy_files::check_needed(&set, BadLines::Ignored));
+    match faults.is_empty() {
         true => Ok(set),
-        false => Err(missing),
+        false => Err(faults),
     }
 }
 
 /// Whoever may write a policy decides who gets a certificate.
-fn distrusted(file: &PolicyFile) -> Option<PolicyFault> {
+pub(crate) fn distrusted(file: &PolicyFile) -> Option<PolicyFault> {
     let real = file.path.canonicalize().ok()?;
     let why = trusted_file(&real).err()?;
     Some(PolicyFault::of_file(

@@ -8,10 +8,12 @@ use std::sync::Arc;
 
 use countersign_policy::{
     Allowlist, AutosignFile, FileUse, ListFile, NeededFile, PolicyFault, PolicyFile, PolicySet,
-    RuleKind,
+    RuleKind, nearest,
 };
-use countersign_webhook::Webhooks;
+use countersign_webhook::{Webhooks, trusted_file};
 use rustix::fs::{Access, access};
+
+use crate::signers;
 
 /// Reads every policy in files and folders; all that is wrong comes together.
 pub(crate) fn read(places: &[PathBuf]) -> Result<PolicySet, Vec<PolicyFault>> {
@@ -69,7 +71,7 @@ pub(crate) enum BadLines {
     Ignored,
 }
 
-/// What is wrong with the files that rules refer to.
+/// What is wrong with the files that rules refer to, each at the place of its rule.
 pub(crate) fn check_needed(set: &PolicySet, lines: BadLines) -> Vec<PolicyFault> {
     let mut faults = Vec::new();
     for needed in set.files_needed() {
@@ -77,19 +79,68 @@ pub(crate) fn check_needed(set: &PolicySet, lines: BadLines) -> Vec<PolicyFault>
             let NeededFile {
                 path,
                 purpose,
+                file,
+                place,
                 policy,
                 rule,
                 denies: _,
             } = &needed;
-            let purpose = purpose.words();
-            let what = format!("{what} (the {purpose} of rule {rule} in policy {policy})");
-            let fault = PolicyFault::of_file(path, what);
+            let (path, purpose) = (path.display(), purpose.words());
+            let what = format!("{path}: {what} (the {purpose} of rule {rule} in policy {policy})");
+            let fault = PolicyFault {
+                place: *place,
+                ..PolicyFault::of_file(file, what)
+            };
             if !faults.contains(&fault) {
                 faults.push(fault);
             }
         }
     }
     faults
+}
+
+/// Signers under the names of the built-in ones that are none: a rule for them would never be asked.
+pub(crate) fn unknown_signers(set: &PolicySet) -> Vec<PolicyFault> {
+    let mut faults = Vec::new();
+    for (document, signer, place) in set.signers() {
+        let name = signer.as_str();
+        if !signers::is_reserved(name) || signers::BUILT_IN.contains(&name) {
+            continue;
+        }
+        let hint = match nearest(name, signers::BUILT_IN) {
+            Some(known) => format!("did you mean {known}?"),
+            None => format!("there are {}", signers::BUILT_IN.join(", ")),
+        };
+        faults.push(PolicyFault {
+            place,
+            ..PolicyFault::of_file(
+                &document.file,
+                format!(
+                    "policy {}: there is no signer {name}: {hint}",
+                    document.name
+                ),
+            )
+        });
+    }
+    faults
+}
+
+/// Warnings about signers that this server does not serve. Another signer may serve them, so these are not faults.
+pub(crate) fn unserved_signers(set: &PolicySet, declared: &[&str]) -> Vec<String> {
+    set.signers()
+        .filter(|(_, signer, _)| {
+            let name = signer.as_str();
+            !signers::is_reserved(name) && !declared.contains(&name)
+        })
+        .map(|(document, signer, place)| {
+            format!(
+                "{}, line {}: policy {}: signer {signer} is not declared in the configuration: its rules count only for requests that somebody else signs",
+                document.file.display(),
+                place.line,
+                document.name
+            )
+        })
+        .collect()
 }
 
 /// What the server would find wrong with the webhooks of rules.
@@ -182,6 +233,13 @@ pub(crate) fn files_at(place: &Path) -> io::Result<Vec<PathBuf>> {
 
 fn problems(needed: &NeededFile, lines: BadLines) -> Vec<String> {
     let NeededFile { path, purpose, .. } = needed;
+    // Whoever may write a list or a program decides who gets a certificate: the server uses neither.
+    let decides = matches!(purpose, FileUse::Allowlist | FileUse::Executable);
+    if let (true, Ok(real)) = (decides, path.canonicalize())
+        && let Err(why) = trusted_file(&real)
+    {
+        return vec![format!("is not trusted: {why}")];
+    }
     if *purpose == FileUse::Executable {
         return match fs::metadata(path) {
             Err(error) => vec![format!("cannot be found: {error}")],

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result};
-use countersign_authority::{Authority, Deciders, Signer, TokenSettings};
+use countersign_authority::{Authority, Deciders, Rules, Signer, TokenSettings};
 use countersign_pki::UnixTime;
 use countersign_policy::Policy;
 use countersign_server::access::Access;
@@ -25,6 +25,7 @@ use tracing_subscriber::EnvFilter;
 use crate::cli::ServeArgs;
 use crate::config::{Collection, Config};
 use crate::data_folder::{DataFolder, ServerFile};
+use crate::first_start::ServerCertificate;
 use crate::issuer_keys::IssuerKeys;
 use crate::logging::LogLevel;
 use crate::policies::{BadPolicies, Loaded};
@@ -84,6 +85,17 @@ struct Numbered {
     is_new: bool,
     loaded: UnixTime,
     files: Vec<String>,
+    warnings: Vec<String>,
+}
+
+impl Numbered {
+    /// These rules with its policy, and what belongs to it.
+    fn rules(&self, before: &Rules) -> Rules {
+        before
+            .with_policy(self.policy.clone())
+            .with_deciders(Arc::clone(&self.deciders))
+            .with_tokens(self.tokens.clone())
+    }
 }
 
 impl Live {
@@ -124,12 +136,11 @@ impl Live {
         if let Err(error) = self.log.set(filter) {
             warn!(error = format!("{error:#}"), "the log level stays");
         }
-        self.put_in_force(&numbered, |policy, deciders| {
-            self.authority.set_rules(policy, signers, deciders);
-        });
+        let rules = self.authority.rules().with_signers(signers);
+        self.authority.set_rules(numbered.rules(&rules));
         self.tell(&numbered);
         self.authority
-            .set_executables(serve::executables(&settings, self.files_before));
+            .set_local_evidence(serve::this_machine(&settings, self.files_before));
         self.puppet.set_renewals(serve::renewals(&settings));
         self.access.set(settings.access());
         self.access.set_elsewhere(settings.access_elsewhere());
@@ -142,6 +153,7 @@ impl Live {
             .send_replace(settings.config.gc.collection());
         serve::say_remarks(&settings);
         serve::warn_of_autosigning(&settings);
+        serve::warn_of_tokens(&self.authority).await;
         running.settings = settings;
         if let Err(error) = self.ensure_certificates(&mut running).await {
             warn!(
@@ -169,9 +181,8 @@ impl Live {
         match self.number(loaded).await {
             Ok(numbered) => {
                 if numbered.is_new {
-                    self.put_in_force(&numbered, |policy, deciders| {
-                        self.authority.set_policy_and_deciders(policy, deciders);
-                    });
+                    let rules = numbered.rules(&self.authority.rules());
+                    self.authority.set_rules(rules);
                 }
                 self.tell(&numbered);
                 // Last: who reads it may look at the rest.
@@ -187,19 +198,6 @@ impl Live {
                     "the policy cannot be put on record; the one before stays in force"
                 );
             }
-        }
-    }
-
-    /// Exchanges the rules, and how tokens are handled. No rule ever looks at tokens while they are not in use.
-    fn put_in_force(&self, numbered: &Numbered, set_rules: impl FnOnce(Policy, Arc<dyn Deciders>)) {
-        let tokens = numbered.tokens.clone();
-        let rules = || set_rules(numbered.policy.clone(), Arc::clone(&numbered.deciders));
-        if tokens.enabled {
-            self.authority.set_tokens(tokens);
-            rules();
-        } else {
-            rules();
-            self.authority.set_tokens(tokens);
         }
     }
 
@@ -221,13 +219,15 @@ impl Live {
             files,
             deciders,
             tokens,
+            warnings,
         } = loaded;
-        let before = self.authority.policy().generation;
+        let before = self.authority.rules().policy.generation;
         let version = self.authority.policy_version(&text).await?;
         policy.generation = version.generation;
         let shows_all = policies::see_everything(&policy);
         if version.generation != before && !shows_all.is_empty() {
             self.authority
+                .audit
                 .complete_requests_are_shown(&shows_all)
                 .await?;
         }
@@ -238,13 +238,18 @@ impl Live {
             policy,
             deciders,
             tokens,
+            warnings,
         })
     }
 
     /// What administrators are told, now that it is in force.
     fn tell(&self, told: &Numbered) {
-        self.policies
-            .set(&told.policy, told.loaded, told.files.clone());
+        self.policies.set(
+            &told.policy,
+            told.loaded,
+            told.files.clone(),
+            told.warnings.clone(),
+        );
         match told.is_new {
             true => self.policy_metrics.applied(told.policy.generation),
             false => self.policy_metrics.settled(),
@@ -270,6 +275,16 @@ impl Live {
             warn!(fault, "the policy was not changed");
         }
         self.policies.refused(self.authority.now(), faults);
+    }
+
+    /// The listeners that have a certificate of this authority.
+    pub(crate) fn servers(&self) -> Vec<ServerCertificate> {
+        let kubernetes = self.kubernetes_identity.as_ref();
+        let kubernetes = kubernetes.map(|_| ServerCertificate::KUBERNETES);
+        [Some(ServerCertificate::PUPPET), kubernetes]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 
     /// Replaces the server's and the administrator's certificates if they no longer fit: close to their end, revoked, or
@@ -315,7 +330,7 @@ impl Live {
         let settings = Settings::from_config(bound(&self.started, wanted), remarks)?;
         let mut signers = Vec::new();
         for signer in signers::all(&settings.config)? {
-            if self.authority.issuer(&signer.issuer).is_some() {
+            if self.authority.issuers.get(&signer.issuer).is_some() {
                 signers.push(signer);
             } else {
                 let (name, issuer) = (signer.name, signer.issuer);

@@ -2,19 +2,19 @@
 
 mod announcement;
 mod listeners;
-mod signals;
+pub(crate) mod signals;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context as _, Result};
+use countersign_authority::store::AuditReads as _;
 use countersign_authority::{
-    Authority, AuthorityConfig, Clock as _, Executables, IssuerId, Limits, Revision, Store,
-    SystemClock, Telemetry, policy_version,
+    Authority, AuthorityConfig, Clock as _, IssuerId, Limits, Revision, Rules, Store, SystemClock,
+    Telemetry, policy_version,
 };
 use countersign_keys::{AuditKey, SystemEntropy};
-use countersign_policy::Policy;
 use countersign_server::access::Access;
 use countersign_server::enrol::PolicyState;
 use countersign_server::metrics::{
@@ -22,6 +22,7 @@ use countersign_server::metrics::{
 };
 use countersign_server::{Monitor, RequestLimits};
 use countersign_store::SqliteStore;
+use countersign_webhook::{Executables, ThisMachine, adopt_what_is_left_behind};
 use tokio::sync::{Mutex, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -29,9 +30,9 @@ use tracing::{debug, info, warn};
 
 use self::announcement::welcome;
 use self::listeners::{
-    BesidePuppet, Place, advised, bind_foreman, bind_kubernetes, bind_puppet, open_files,
-    reachable, url,
+    BesidePuppet, Shared, bind_foreman, bind_kubernetes, bind_puppet, ensure_free, open_files, url,
 };
+pub(crate) use self::listeners::{advised, reachable};
 pub(crate) use self::listeners::{foreman_identity, renewals, request_rates, warn_of_foreman};
 use self::signals::{Asked, Signals};
 use crate::cli::ServeArgs;
@@ -43,12 +44,13 @@ use crate::logging::LogLevel;
 use crate::policies::Loaded;
 use crate::reload::{Live, Running};
 use crate::settings::Settings;
-use crate::{audit_keys, logging, output, policies, service_manager, signers, upkeep};
+use crate::{audit_keys, logging, output, policies, service_manager, signers, upkeep, witness};
 
 /// Runs the authority until it is told to stop.
 pub(crate) async fn run(args: ServeArgs, settings: Settings) -> Result<()> {
     let log = logging::start(&settings.config.log)?;
     say_remarks(&settings);
+    adopt_what_is_left_behind();
     // From here on a signal asks for an orderly end, also while the first start is under way.
     let mut signals = Signals::new()?;
     let service = tokio::select! {
@@ -99,6 +101,10 @@ impl Service {
         // Listens first, so that whoever waits for the rest is told what is missing.
         let folder = &settings.folder;
         let watched = Watched::start(settings.config.metrics.listen, &counters.monitor).await;
+        let watched = match watched {
+            Ok(watched) => ensure_free(&settings).await.map(|()| watched),
+            Err(fault) => Err(fault),
+        };
         if watched.is_err() && folder.database().try_exists()? {
             // The lock of a server that runs here already says more than its address does.
             SqliteStore::open(&folder.database())?;
@@ -108,6 +114,7 @@ impl Service {
             let folder = folder.root().display();
             warn!("others can read the names of files in {folder}: run `chmod 700 {folder}`");
         }
+        witness::refuse_missing(folder)?;
         // Opened first: its lock keeps a second process from starting on the same directory.
         let store = SqliteStore::open_observed(&folder.database(), counters.engine())?;
         let is_first_start = folder.server()?.is_none() && store.epoch().await? == 0;
@@ -115,6 +122,7 @@ impl Service {
         let was_there = first_act.iter().any(|(_, entry)| entry.action == "import");
         let store: Arc<dyn Store> = Arc::new(store);
         let audit_key = Arc::new(audit_keys::prepare(folder)?);
+        witness::compare(folder, &*store).await?;
         let foreman = &settings.config.foreman;
         let listeners = match foreman.listen {
             Listen::On(_) => 3,
@@ -127,24 +135,32 @@ impl Service {
         policy.generation = version.generation;
         let shows_all = policies::see_everything(&policy);
         let policy_state = PolicyState::default();
-        policy_state.set(&policy, version.loaded, shown(&loaded.files));
+        policy_state.set(
+            &policy,
+            version.loaded,
+            shown(&loaded.files),
+            loaded.warnings,
+        );
         counters.policies.applied(policy.generation);
-        let (authority, keys) =
-            start_authority(&settings, store, policy, counters.engine()).await?;
-        authority.set_deciders(loaded.deciders);
-        authority.set_tokens(loaded.tokens);
+        let rules = Rules::new(policy, signers::all(&settings.config)?)
+            .with_deciders(loaded.deciders)
+            .with_tokens(loaded.tokens);
+        let (authority, keys) = start_authority(&settings, store, rules, counters.engine()).await?;
         if !shows_all.is_empty() {
-            authority.complete_requests_are_shown(&shows_all).await?;
+            authority
+                .audit
+                .complete_requests_are_shown(&shows_all)
+                .await?;
         }
-        authority.set_executables(executables(&settings, files_before));
+        authority.set_local_evidence(this_machine(&settings, files_before));
         serve_infra_crl(&settings, &authority).await?;
-        upkeep::write_crls(&authority, folder)?;
+        upkeep::write_crls(&authority.issuers, folder)?;
 
         let puppet_identity = first_start::puppet_credentials(&authority, &settings).await?;
         let limits = RequestLimits::new(request_rates(&settings));
         let access = Access::new(settings.access());
         access.set_elsewhere(settings.access_elsewhere());
-        let place = Place {
+        let place = Shared {
             authority: &authority,
             access: &access,
             limits: &limits,
@@ -191,6 +207,7 @@ impl Service {
             listeners.push(listener);
         }
         warn_of_autosigning(&settings);
+        warn_of_tokens(&authority).await;
 
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         upkeep::start(&authority, folder, &tasks, &stop);
@@ -198,6 +215,7 @@ impl Service {
         tasks.spawn(upkeep::collect(authority.clone(), rules, stop.clone()));
         tasks.spawn(upkeep::seal(
             authority.clone(),
+            folder.clone(),
             Arc::clone(&audit_key),
             stop.clone(),
         ));
@@ -231,7 +249,15 @@ impl Service {
                 addresses: addresses.clone(),
             }),
         });
+        tasks.spawn(upkeep::tell_suppressed(Arc::clone(&live), stop.clone()));
         tasks.spawn(upkeep::renew_certificates(Arc::clone(&live), stop.clone()));
+        for server in live.servers() {
+            tasks.spawn(upkeep::replace_revoked(
+                Arc::clone(&live),
+                server,
+                stop.clone(),
+            ));
+        }
         tasks.spawn(upkeep::follow_policies(Arc::clone(&live), stop.clone()));
         tasks.spawn(upkeep::follow_issuers(Arc::clone(&live), stop.clone()));
         Ok(Self {
@@ -262,10 +288,11 @@ impl Service {
         self.tasks.close();
         self.tasks.wait().await;
         // The last requests may have revoked something after the task that writes the CRLs had ended.
-        if let Err(error) = upkeep::write_crls(&self.authority, &self.folder) {
+        if let Err(error) = upkeep::write_crls(&self.authority.issuers, &self.folder) {
             warn!(error = %format!("{error:#}"), "the CRL files were not written");
         }
-        if let Err(error) = self.authority.seal_audit(&*self.audit_key).await {
+        let audit = &self.authority.audit;
+        if let Err(error) = upkeep::seal_once(audit, &self.folder, &self.audit_key).await {
             warn!(error = %format!("{error:#}"), "the end of the audit log was not sealed");
         }
         self.watched.stop().await;
@@ -351,7 +378,7 @@ impl Watched {
 pub(crate) async fn start_authority(
     settings: &Settings,
     store: Arc<dyn Store>,
-    policy: Policy,
+    rules: Rules,
     telemetry: Arc<dyn Telemetry>,
 ) -> Result<(Authority, Arc<IssuerKeys>)> {
     let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
@@ -363,10 +390,10 @@ pub(crate) async fn start_authority(
         clock,
         entropy,
         issuers: prepared.issuers,
-        signers: signers::all(&settings.config)?,
-        policy,
+        rules,
         limits: Limits {
             pending_per_source: settings.config.limits.pending_per_source,
+            pending_bytes: settings.config.limits.pending_bytes,
             ..Limits::STANDARD
         },
     };
@@ -383,6 +410,7 @@ async fn serve_infra_crl(settings: &Settings, authority: &Authority) -> Result<(
     let configured = settings.config.puppet.infra_inventory.clone();
     let inventory = configured.unwrap_or_else(|| settings.folder.infra_inventory());
     authority
+        .issuers
         .serve_infra_crl(&issuer, inventory)
         .await
         .context("the infrastructure CRL cannot be made")
@@ -398,15 +426,15 @@ pub(crate) fn say_remarks(settings: &Settings) {
     }
 }
 
-/// How policy executables are run.
-pub(crate) fn executables(settings: &Settings, open_files: Option<u64>) -> Executables {
+/// Reads lists and runs policy executables as the configuration says.
+pub(crate) fn this_machine(settings: &Settings, open_files: Option<u64>) -> Arc<ThisMachine> {
     let section = &settings.config.puppet.autosign_executable;
-    Executables {
+    Arc::new(ThisMachine::new(Executables {
         seconds: section.timeout.as_seconds(),
         at_once: section.concurrency.get(),
         environment: section.environment.clone(),
         open_files,
-    }
+    }))
 }
 
 pub(crate) fn write_server_file(folder: &DataFolder, addresses: &ServerFile) -> Result<()> {
@@ -414,6 +442,19 @@ pub(crate) fn write_server_file(folder: &DataFolder, addresses: &ServerFile) -> 
     text.push('\n');
     write(&folder.server_file(), text.as_bytes(), Secrecy::Public)?;
     Ok(())
+}
+
+/// Says if there are tokens that their holders take for good.
+pub(crate) async fn warn_of_tokens(authority: &Authority) {
+    match authority.tokens.unverifiable().await {
+        Ok(0) => {}
+        Ok(count) => warn!(
+            count,
+            "tokens are refused: tokens.mac_key does not verify their records, because they were minted without a key, \
+             under one that tokens.mac_keys_old does not name, or were changed in the database; mint others"
+        ),
+        Err(error) => warn!(%error, "tokens were not checked against tokens.mac_key"),
+    }
 }
 
 pub(crate) fn warn_of_autosigning(settings: &Settings) {

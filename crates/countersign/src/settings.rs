@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 use countersign_authority::{IssuerId, Serials};
 use countersign_keys::KeySpec;
-use countersign_pki::AltName;
+use countersign_pki::{AltName, CsrLimits};
 use countersign_server::access::Entry;
 use countersign_server::foreman::TrustedHosts;
 
@@ -46,6 +46,15 @@ pub(crate) struct IssuerSettings {
     pub(crate) key_is_configured: bool,
     pub(crate) verification: Verification,
     pub(crate) serials: Serials,
+    /// Its certificate and its key, where an administrator keeps them; `None`: in the data folder.
+    pub(crate) kept: Option<IssuerFiles>,
+}
+
+/// Where an issuer's certificate and key are that are never made or written here.
+#[derive(Clone, Debug)]
+pub(crate) struct IssuerFiles {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
 }
 
 /// The names of the server.
@@ -106,13 +115,7 @@ impl Settings {
 impl Settings {
     /// The policy files and folders. Relative ones begin in the folder of the configuration file.
     pub(crate) fn policy_paths(&self) -> Vec<PathBuf> {
-        let file = self.config.file.as_deref().and_then(Path::parent);
-        let base = file.unwrap_or(Path::new(""));
-        let from_base = |path: &PathBuf| {
-            let path = base.join(path);
-            std::path::absolute(&path).unwrap_or(path)
-        };
-        self.config.policies.iter().map(from_base).collect()
+        self.config.policy_paths()
     }
 
     /// Who has which role.
@@ -287,6 +290,7 @@ fn issuers(config: &Config, names: &ServerNames) -> Result<Vec<IssuerSettings>> 
                 Some(SerialKind::Sequential) => Serials::Sequential,
                 Some(SerialKind::Random) => Serials::Random,
             },
+            kept: None,
             id,
         }
     });
@@ -330,7 +334,7 @@ pub(crate) fn printed(settings: &Settings) -> Result<String> {
 /// Seconds. Agents do not wait for ever, and a server that ends waits for the slowest.
 const EXECUTABLE_TIMEOUTS: RangeInclusive<u64> = 1..=300;
 /// From what the smallest agents send to what still costs little to read.
-const CSR_BYTES: RangeInclusive<usize> = 4096..=1_048_576;
+const CSR_BYTES: RangeInclusive<usize> = 4096..=CsrLimits::MAX_PEM;
 /// More often would only cost.
 const MIN_INTERVAL: Span = Span::seconds(60);
 

@@ -6,9 +6,10 @@
 use std::io::ErrorKind;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use countersign_authority::private_file::{self, FileFault};
-use countersign_authority::{MacKey, MacKeys, TokenSettings, trusted_file};
+use countersign_authority::{MacKey, MacKeys, TokenSettings};
+use countersign_keys::private_file::{self, FileFault};
 use countersign_policy::{Policy, Rule, RuleKind, SignerName};
+use countersign_webhook::trusted_file;
 use tracing::warn;
 
 use crate::config::{KeyFile, TokensSection};
@@ -67,7 +68,11 @@ pub(crate) fn settings(
         // no reason not to serve.
         false => keys(section, folder).unwrap_or_else(|error| {
             warn!("{error:#}; bootstrap tokens that were minted with this key are refused");
-            MacKeys::default()
+            // Nor do those count that anybody who writes to the database could make.
+            MacKeys {
+                is_lost: true,
+                ..MacKeys::default()
+            }
         }),
     };
     Ok(TokenSettings {
@@ -121,6 +126,7 @@ fn keys(section: &TokensSection, folder: &DataFolder) -> Result<MacKeys> {
     Ok(MacKeys {
         current: current.transpose()?,
         old: old.collect::<Result<_>>()?,
+        is_lost: false,
     })
 }
 
@@ -245,7 +251,8 @@ mod tests {
             let fault = format!("{:#}", read(file).unwrap_err());
             assert!(fault.contains(part), "{file}: {fault}");
             assert!(!fault.contains("kkkk"), "{fault}");
-            assert!(settings(&section(file), &folder, false).is_ok(), "{file}");
+            let without = settings(&section(file), &folder, false).unwrap();
+            assert!(without.keys.is_lost, "{file}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use countersign_authority::{Authority, IssuerId};
+use countersign_authority::{Audit, Authority, IssuerId, Issuers, Requests};
 use countersign_keys::AuditKey;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -15,9 +15,11 @@ use tracing::{info, warn};
 
 use crate::config::Collection;
 use crate::data_folder::{DataFolder, Secrecy, write};
+use crate::first_start::ServerCertificate;
 use crate::issuer_files::{self, Follower};
 use crate::policies;
 use crate::reload::Live;
+use crate::witness;
 
 /// Starts the tasks; the tracker awaits them after `stop` is cancelled.
 pub(crate) fn start(
@@ -27,33 +29,43 @@ pub(crate) fn start(
     stop: &CancellationToken,
 ) {
     tasks.spawn(finish_and_refresh(authority.clone(), stop.clone()));
-    tasks.spawn(reconsider(authority.clone(), stop.clone()));
+    tasks.spawn(reconsider(authority.requests.clone(), stop.clone()));
     tasks.spawn(follow_access(authority.clone(), stop.clone()));
-    tasks.spawn(trim_rejections(authority.clone(), stop.clone()));
-    for issuer in authority.issuers() {
-        let id = issuer.id().clone();
-        tasks.spawn(publish_crl(
-            authority.clone(),
-            id,
-            folder.clone(),
-            stop.clone(),
-        ));
+    tasks.spawn(trim_rejections(authority.requests.clone(), stop.clone()));
+    for issuer in authority.issuers.all() {
+        start_issuer(authority, issuer.id(), folder, tasks, stop);
     }
 }
 
+/// The task of one issuer.
+pub(crate) fn start_issuer(
+    authority: &Authority,
+    id: &IssuerId,
+    folder: &DataFolder,
+    tasks: &TaskTracker,
+    stop: &CancellationToken,
+) {
+    tasks.spawn(publish_crl(
+        authority.issuers.clone(),
+        id.clone(),
+        folder.clone(),
+        stop.clone(),
+    ));
+}
+
 /// Writes the CRL files of every issuer.
-pub(crate) fn write_crls(authority: &Authority, folder: &DataFolder) -> Result<()> {
-    for issuer in authority.issuers() {
-        write_crls_of(authority, issuer.id(), folder)?;
+pub(crate) fn write_crls(issuers: &Issuers, folder: &DataFolder) -> Result<()> {
+    for issuer in issuers.all() {
+        write_crls_of(issuers, issuer.id(), folder)?;
     }
     Ok(())
 }
 
 /// Each with the lists of the CAs above the issuer.
-fn write_crls_of(authority: &Authority, id: &IssuerId, folder: &DataFolder) -> Result<()> {
+pub(crate) fn write_crls_of(issuers: &Issuers, id: &IssuerId, folder: &DataFolder) -> Result<()> {
     let files = [
-        (CRL_FILE, authority.crl(id)),
-        (INFRA_CRL_FILE, authority.infra_crl(id)),
+        (CRL_FILE, issuers.crl(id)),
+        (INFRA_CRL_FILE, issuers.infra_crl(id)),
     ];
     for (file, crl) in files {
         if let Some(crl) = crl {
@@ -71,27 +83,32 @@ async fn finish_and_refresh(authority: Authority, stop: CancellationToken) {
     );
     while pause(&stop).await {
         finishing.told(authority.recover().await);
-        refreshing.told(authority.refresh_crls().await);
+        refreshing.told(authority.issuers.refresh_crls().await);
     }
 }
 
-/// Keeps what rules turn away within bounds.
-async fn trim_rejections(authority: Authority, stop: CancellationToken) {
+/// Keeps what rules turn away within bounds, and tells what was only counted.
+async fn trim_rejections(requests: Requests, stop: CancellationToken) {
     let mut health = Health::new("forget old rejections");
+    let mut telling = Health::new("put repeated denials into the audit log");
     loop {
         tokio::select! {
             () = tokio::time::sleep(TRIM) => {}
             () = stop.cancelled() => return,
         }
         tokio::select! {
-            trimmed = authority.trim_rejections(MAX_REJECTIONS) => health.told(trimmed),
+            trimmed = requests.trim_rejections(MAX_REJECTIONS, MAX_REJECTED_BYTES) => health.told(trimmed),
+            () = stop.cancelled() => return,
+        };
+        tokio::select! {
+            told = requests.tell_repeated_denials() => telling.told(told),
             () = stop.cancelled() => return,
         };
     }
 }
 
 /// Asks the policy again about requests that wait for evidence which may be there by now.
-async fn reconsider(authority: Authority, stop: CancellationToken) {
+async fn reconsider(requests: Requests, stop: CancellationToken) {
     let mut health = Health::new("ask the policy again");
     loop {
         tokio::select! {
@@ -99,7 +116,7 @@ async fn reconsider(authority: Authority, stop: CancellationToken) {
             () = stop.cancelled() => return,
         }
         tokio::select! {
-            reconsidered = authority.reconsider_waiting() => health.told(reconsidered),
+            reconsidered = requests.reconsider_waiting() => health.told(reconsidered),
             () = stop.cancelled() => return,
         };
     }
@@ -119,7 +136,7 @@ async fn follow_access(authority: Authority, stop: CancellationToken) {
             () = stop.cancelled() => return,
         }
         tokio::select! {
-            reconsidered = authority.reconsider_access() => health.told(reconsidered),
+            reconsidered = authority.requests.reconsider_access() => health.told(reconsidered),
             () = stop.cancelled() => return,
         };
     }
@@ -142,15 +159,15 @@ pub(crate) async fn collect(
             rules: of,
         } = rules.borrow_and_update().clone();
         tokio::select! {
-            collected = authority.collect(&of) => health.told(collected),
+            collected = authority.requests.collect(&of) => health.told(collected),
             () = stop.cancelled() => return,
         };
         tokio::select! {
-            purged = authority.purge_tokens() => tokens.told(purged),
+            purged = authority.tokens.purge() => tokens.told(purged),
             () = stop.cancelled() => return,
         };
         tokio::select! {
-            purged = authority.purge_bootstrap_tokens() => bootstrap.told(purged),
+            purged = authority.tokens.purge_bootstrap() => bootstrap.told(purged),
             () = stop.cancelled() => return,
         };
         tokio::select! {
@@ -162,13 +179,18 @@ pub(crate) async fn collect(
 }
 
 /// Seals the audit log behind whoever writes to it: soon, and not more often than is useful.
-pub(crate) async fn seal(authority: Authority, key: Arc<AuditKey>, stop: CancellationToken) {
+pub(crate) async fn seal(
+    authority: Authority,
+    folder: DataFolder,
+    key: Arc<AuditKey>,
+    stop: CancellationToken,
+) {
     let mut health = Health::new("seal the audit log");
     let mut revisions = authority.revisions();
     loop {
         // Marked before it is read: what is committed meanwhile wakes the next round.
         revisions.mark_unchanged();
-        health.told(authority.seal_audit(&*key).await);
+        health.told(seal_once(&authority.audit, &folder, &key).await);
         tokio::select! {
             () = tokio::time::sleep(SEAL_PAUSE) => {}
             () = stop.cancelled() => return,
@@ -178,6 +200,17 @@ pub(crate) async fn seal(authority: Authority, key: Arc<AuditKey>, stop: Cancell
             () = stop.cancelled() => return,
         }
     }
+}
+
+/// Seals what is not sealed, and remembers how far the database has come.
+pub(crate) async fn seal_once(audit: &Audit, folder: &DataFolder, key: &AuditKey) -> Result<()> {
+    audit.seal(key).await?;
+    witness::keep(folder, audit, key).await
+}
+
+/// Says how much was not logged.
+pub(crate) async fn tell_suppressed(live: Arc<Live>, stop: CancellationToken) {
+    live.log.keep_telling(&stop).await;
 }
 
 /// Renews the authority's own certificates in good time. The start has looked at them just now.
@@ -193,6 +226,45 @@ pub(crate) async fn renew_certificates(live: Arc<Live>, stop: CancellationToken)
             Told::Well => DAY,
             Told::Failed => AGAIN,
         };
+    }
+}
+
+/// Replaces the certificate of a listener as soon as it is revoked.
+pub(crate) async fn replace_revoked(
+    live: Arc<Live>,
+    server: ServerCertificate,
+    stop: CancellationToken,
+) {
+    let id = IssuerId::parse(server.issuer).ok();
+    let Some(mut news) = id.and_then(|id| live.authority.issuers.crl_news(&id)) else {
+        return;
+    };
+    let folder = live.folder().await;
+    let mut health = Health::new("replace the server's revoked certificate");
+    loop {
+        // A list follows each revocation.
+        news.mark_unchanged();
+        let replaced = match server.is_revoked(&live.authority, &folder) {
+            Ok(true) => live.renew_certificates().await.map(|()| {
+                let issuer = server.issuer;
+                info!(
+                    issuer,
+                    "the server shows a new certificate in place of the revoked one"
+                );
+            }),
+            Ok(false) => Ok(()),
+            Err(fault) => Err(fault),
+        };
+        let goes_on = match health.told(replaced) {
+            Told::Well => tokio::select! {
+                changed = news.changed() => changed.is_ok(),
+                () = stop.cancelled() => false,
+            },
+            Told::Failed => pause(&stop).await,
+        };
+        if !goes_on {
+            return;
+        }
     }
 }
 
@@ -218,7 +290,11 @@ pub(crate) async fn follow_policies(live: Arc<Live>, stop: CancellationToken) {
 /// Takes other CA certificates and keys whenever their files have changed.
 pub(crate) async fn follow_issuers(live: Arc<Live>, stop: CancellationToken) {
     let folder = live.folder().await;
-    let ids = live.authority.issuers().map(|issuer| issuer.id().clone());
+    let ids = live
+        .authority
+        .issuers
+        .all()
+        .map(|issuer| issuer.id().clone());
     let followed = ids.filter(issuer_files::are_followed);
     let mut followers: Vec<(Follower, Health)> = followed
         .map(|id| {
@@ -251,19 +327,14 @@ pub(crate) async fn follow_issuers(live: Arc<Live>, stop: CancellationToken) {
 }
 
 /// Keeps one issuer's files equal to its published lists.
-async fn publish_crl(
-    authority: Authority,
-    id: IssuerId,
-    folder: DataFolder,
-    stop: CancellationToken,
-) {
-    let Some(mut news) = authority.crl_news(&id) else {
+async fn publish_crl(issuers: Issuers, id: IssuerId, folder: DataFolder, stop: CancellationToken) {
+    let Some(mut news) = issuers.crl_news(&id) else {
         return;
     };
     let mut health = Health::new("write a CRL file");
     loop {
         news.mark_unchanged();
-        let (of, id, to) = (authority.clone(), id.clone(), folder.clone());
+        let (of, id, to) = (issuers.clone(), id.clone(), folder.clone());
         let written = tokio::task::spawn_blocking(move || write_crls_of(&of, &id, &to))
             .await
             .context("the writer ended early")
@@ -332,13 +403,15 @@ impl Health {
 /// A person who saves a file and tries it out does not wait longer.
 const LOOK_AT_POLICIES: Duration = Duration::from_secs(2);
 /// As the policies'; a look at a few files.
-const LOOK_AT_ISSUERS: Duration = Duration::from_secs(2);
+pub(crate) const LOOK_AT_ISSUERS: Duration = Duration::from_secs(2);
 /// Often enough for a kubelet that waits; a decider that is down is asked again about every waiting request.
 const RECONSIDER: Duration = Duration::from_secs(15);
 /// Long enough for a file of bindings, short enough for somebody who watches.
 const ACCESS_PAUSE: Duration = Duration::from_millis(250);
 /// Somebody who is turned away again and again must not fill the disk.
 const MAX_REJECTIONS: usize = 20_000;
+/// Most have a few kilobytes.
+const MAX_REJECTED_BYTES: u64 = 128 * 1024 * 1024;
 /// As much as one address may send in a minute is there at most on top.
 const TRIM: Duration = Duration::from_secs(60);
 /// They are renewed a month before their end.

@@ -11,7 +11,7 @@ use crate::negotiate::BodyFormat;
 use crate::options::FieldValidation;
 use crate::protobuf::{self, ProtobufFault};
 use crate::schema::{Schema, Shape};
-use crate::time::Time;
+use crate::time::{MicroTime, Time};
 use crate::{MAX_BODY_BYTES, MAX_BODY_VALUES};
 
 /// An object and what a client should be warned about (`Warning: 299` headers).
@@ -38,6 +38,16 @@ pub enum DecodeFault {
         kind: &'static str,
         /// What the parser said.
         cause: serde_json::Error,
+    },
+    /// Not YAML, nested too deeply, or too many values.
+    #[error(
+        "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; yaml: {cause}"
+    )]
+    Yaml {
+        /// Kind that was expected.
+        kind: &'static str,
+        /// What the parser said.
+        cause: String,
     },
     /// Not a protobuf message of the type.
     #[error("the object provided is unrecognized (must be of type {kind}): {cause}")]
@@ -101,7 +111,9 @@ pub fn object<T: Kind>(
         return Err(DecodeFault::TooLarge);
     }
     match format {
-        BodyFormat::Json => from_tree(parse(body, kind)?, validation),
+        BodyFormat::Json | BodyFormat::Yaml => {
+            from_tree(parse_text(body, format, kind)?, validation)
+        }
         BodyFormat::Protobuf => {
             let fault = |cause| DecodeFault::Protobuf { kind, cause };
             let envelope = protobuf::Envelope::read(body).map_err(fault)?;
@@ -128,6 +140,49 @@ pub(crate) struct Tree {
 /// Parses JSON. Of a field that occurs twice the last value counts.
 pub(crate) fn parse(body: &[u8], kind: &'static str) -> Result<Tree, DecodeFault> {
     parse_within(body, kind, MAX_BODY_VALUES)
+}
+
+/// Parses a body that is text.
+pub(crate) fn parse_text(
+    body: &[u8],
+    format: BodyFormat,
+    kind: &'static str,
+) -> Result<Tree, DecodeFault> {
+    match format {
+        BodyFormat::Yaml => parse_yaml(body, kind),
+        BodyFormat::Json | BodyFormat::Protobuf => parse(body, kind),
+    }
+}
+
+/// Parses YAML, within the bounds of JSON. What begins like a JSON object is one.
+pub(crate) fn parse_yaml(body: &[u8], kind: &'static str) -> Result<Tree, DecodeFault> {
+    if body.len() > MAX_BODY_BYTES {
+        return Err(DecodeFault::TooLarge);
+    }
+    if body.trim_ascii_start().starts_with(b"{") {
+        return parse(body, kind);
+    }
+    let fault = |cause: String| DecodeFault::Yaml { kind, cause };
+    let text = std::str::from_utf8(body).map_err(|cause| fault(cause.to_string()))?;
+    let options = serde_saphyr::options! {
+        with_snippet: false,
+        budget: serde_saphyr::budget! {
+            max_nodes: MAX_BODY_VALUES,
+            max_events: MAX_BODY_VALUES * 2,
+            max_depth: MAX_YAML_DEPTH,
+            max_aliases: MAX_YAML_ALIASES,
+            max_documents: 1,
+        },
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: MAX_BODY_VALUES,
+            max_replay_stack_depth: MAX_YAML_DEPTH,
+        },
+    };
+    let root: Value = serde_saphyr::from_str_with_options(text, options)
+        .map_err(|error| fault(error.to_string()))?;
+    // Once more by our own rules, which count what aliases have become.
+    let text = serde_json::to_vec(&root).map_err(|cause| DecodeFault::Json { kind, cause })?;
+    parse(&text, kind)
 }
 
 /// Parses JSON of at most `limit` values.
@@ -162,6 +217,18 @@ pub(crate) fn from_tree<T: Kind>(
     validation: FieldValidation,
 ) -> Result<Decoded<T>, DecodeFault> {
     let kind = T::RESOURCE.kind;
+    let (root, warnings) = conform_typed::<T>(tree, validation)?;
+    let mut object: T =
+        serde_json::from_value(root).map_err(|cause| DecodeFault::Json { kind, cause })?;
+    object.set_defaults();
+    Ok(Decoded { object, warnings })
+}
+
+/// Makes a tree fit the schema of a kind, which it must name if it names any.
+pub(crate) fn conform_typed<T: Kind>(
+    tree: Tree,
+    validation: FieldValidation,
+) -> Result<(Value, Vec<String>), DecodeFault> {
     let text = |name: &str| {
         tree.root
             .get(name)
@@ -169,11 +236,7 @@ pub(crate) fn from_tree<T: Kind>(
             .unwrap_or_default()
     };
     expect_type::<T>(text("apiVersion"), text("kind"))?;
-    let (root, warnings) = conform(tree, T::schema(), kind, validation)?;
-    let mut object: T =
-        serde_json::from_value(root).map_err(|cause| DecodeFault::Json { kind, cause })?;
-    object.set_defaults();
-    Ok(Decoded { object, warnings })
+    conform(tree, T::schema(), T::RESOURCE.kind, validation)
 }
 
 /// Makes a tree fit a schema: drops unknown fields and nulls, checks the types of the rest, says what was dropped.
@@ -381,7 +444,7 @@ impl Fitting {
     fn value(&mut self, value: &mut Value, shape: &'static Shape) -> Result<(), Mismatch> {
         match shape {
             Shape::Opaque => Ok(()),
-            Shape::Object(schema) => self.object(value, schema),
+            Shape::Object(schema) | Shape::Atomic(schema) => self.object(value, schema),
             Shape::List(item, _) => {
                 let Value::Array(list) = value else {
                     return self.mismatch("a list");
@@ -424,12 +487,20 @@ impl Fitting {
             {
                 self.mismatch("an RFC 3339 time")
             }
+            Shape::MicroTime
+                if value
+                    .as_str()
+                    .is_none_or(|text| text.parse::<MicroTime>().is_err()) =>
+            {
+                self.mismatch("an RFC 3339 time with microseconds")
+            }
             Shape::Text
             | Shape::Boolean
             | Shape::Int64
             | Shape::Int32
             | Shape::Bytes
-            | Shape::Time => Ok(()),
+            | Shape::Time
+            | Shape::MicroTime => Ok(()),
         }
     }
 
@@ -459,14 +530,16 @@ impl Fitting {
 
 fn zero(shape: &Shape) -> Value {
     match shape {
-        Shape::Text | Shape::Bytes | Shape::Time => Value::String(String::new()),
+        Shape::Text | Shape::Bytes | Shape::Time | Shape::MicroTime => Value::String(String::new()),
         Shape::Int32 | Shape::Int64 => Value::from(0),
         Shape::Boolean => Value::Bool(false),
         Shape::Opaque => Value::Null,
-        Shape::Object(_) | Shape::Map(_) => Value::Object(Map::new()),
+        Shape::Object(_) | Shape::Atomic(_) | Shape::Map(_) => Value::Object(Map::new()),
         Shape::List(..) => Value::Array(Vec::new()),
     }
 }
 
+const MAX_YAML_DEPTH: usize = 64;
+const MAX_YAML_ALIASES: usize = 1000;
 /// Unknown and duplicate fields named in one answer; real servers stop at the same number.
 const MAX_FINDINGS: usize = 100;

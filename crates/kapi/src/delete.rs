@@ -53,8 +53,8 @@ impl DeleteOptions {
             return Ok(Self::default());
         }
         match format {
-            BodyFormat::Json => {
-                let tree = decode::parse(body, DELETE_KIND)?;
+            BodyFormat::Json | BodyFormat::Yaml => {
+                let tree = decode::parse_text(body, format, DELETE_KIND)?;
                 let text = |name: &str| {
                     tree.root
                         .get(name)

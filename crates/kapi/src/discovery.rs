@@ -131,7 +131,37 @@ pub const RBAC: ApiGroup = ApiGroup {
     ],
 };
 
+/// Which controller is at work.
+pub const COORDINATION: ApiGroup = ApiGroup {
+    name: crate::coordination::GROUP,
+    version: "v1",
+    resources: &[namespaced("leases", "lease", "Lease", &[])],
+};
+
+/// What controllers tell people.
+pub const EVENTS: ApiGroup = ApiGroup {
+    name: crate::event::GROUP,
+    version: "v1",
+    resources: &[namespaced("events", "event", "Event", &["ev"])],
+};
+
+/// The same, where it was before there were groups.
+pub const CORE: ApiGroup = ApiGroup {
+    name: "",
+    version: "v1",
+    resources: EVENTS.resources,
+};
+
 impl ApiGroup {
+    /// Where its resources are: `/apis/{group}/{version}`; of the core group `/api/{version}`.
+    #[must_use]
+    pub fn path(&self) -> String {
+        match self.name {
+            "" => format!("/api/{}", self.version),
+            name => format!("/apis/{name}/{}", self.version),
+        }
+    }
+
     /// `/apis/{group}`.
     #[must_use]
     pub fn document(&self) -> Value {
@@ -167,10 +197,17 @@ impl ApiGroup {
     }
 
     fn group_version(&self) -> String {
-        format!("{}/{}", self.name, self.version)
+        match self.name {
+            "" => self.version.to_owned(),
+            name => format!("{name}/{}", self.version),
+        }
     }
 
     fn aggregated(&self) -> Value {
+        let metadata = match self.name {
+            "" => json!({}),
+            name => json!({"name": name}),
+        };
         let kind = |kind: &str| json!({"group": self.name, "version": self.version, "kind": kind});
         let resource = |resource: &ApiResource| {
             let subresource = |part: &ApiSubresource| json!({"subresource": part.name, "responseKind": kind(resource.kind), "verbs": part.verbs});
@@ -190,15 +227,15 @@ impl ApiGroup {
             entry
         };
         let resources: Vec<Value> = self.resources.iter().map(resource).collect();
-        json!({"metadata": {"name": self.name},
+        json!({"metadata": metadata,
             "versions": [{"version": self.version, "resources": resources, "freshness": "Current"}]})
     }
 }
 
-/// `/api` in the older form: there is no core group here.
+/// `/api` in the older form.
 #[must_use]
 pub fn core_versions() -> Value {
-    json!({"kind": "APIVersions", "apiVersion": "v1", "versions": [], "serverAddressByClientCIDRs": []})
+    json!({"kind": "APIVersions", "apiVersion": "v1", "versions": [CORE.version], "serverAddressByClientCIDRs": []})
 }
 
 /// `/apis` in the older form.
@@ -208,7 +245,7 @@ pub fn group_list(groups: &[ApiGroup]) -> Value {
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": entries})
 }
 
-/// `/apis` all at once; with no groups also `/api`, which must take the same form for clients to use it.
+/// `/apis` all at once; with the core group `/api`, which must take the same form for clients to use it.
 #[must_use]
 pub fn aggregated(groups: &[ApiGroup]) -> Value {
     let items: Vec<Value> = groups.iter().map(ApiGroup::aggregated).collect();
@@ -224,6 +261,18 @@ const fn review(name: &'static str, singular: &'static str, kind: &'static str) 
         verbs: &["create"],
         short_names: &[],
         subresources: &[],
+    }
+}
+
+const fn namespaced(
+    name: &'static str,
+    singular: &'static str,
+    kind: &'static str,
+    short_names: &'static [&'static str],
+) -> ApiResource {
+    ApiResource {
+        short_names,
+        ..rbac(name, singular, kind, true)
     }
 }
 
@@ -288,7 +337,9 @@ mod tests {
             group_list(&[CERTIFICATES, AUTHORIZATION])["groups"][1]["name"],
             "authorization.k8s.io"
         );
-        assert_eq!(core_versions()["versions"], json!([]));
+        assert_eq!(core_versions()["versions"], json!(["v1"]));
+        assert_eq!(CORE.resource_list()["groupVersion"], "v1");
+        assert_eq!(CORE.path(), "/api/v1");
     }
 
     #[test]

@@ -9,10 +9,12 @@
 //! [`validate::create`]. The order of an update: decode or [`patch::apply`], preconditions ([`update::preconditions`]),
 //! [`update::prepare`], [`validate::update`].
 
+pub mod coordination;
 pub mod decode;
 pub mod delete;
 pub mod discovery;
 pub mod encode;
+pub mod event;
 pub mod field;
 pub mod kind;
 pub mod list;
@@ -22,6 +24,7 @@ pub mod name;
 pub mod negotiate;
 pub mod openapi;
 pub mod options;
+pub mod ownership;
 pub mod patch;
 pub mod protobuf;
 pub mod query;

@@ -7,8 +7,19 @@ use crate::patch::PatchKind;
 pub enum BodyFormat {
     /// `application/json`, also assumed when the header is missing.
     Json,
+    /// `application/yaml`.
+    Yaml,
     /// `application/vnd.kubernetes.protobuf`.
     Protobuf,
+}
+
+/// What a patch is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PatchFormat {
+    /// What should differ.
+    Patch(PatchKind),
+    /// What somebody wants of the object (server-side apply).
+    Apply,
 }
 
 /// Format of an answer.
@@ -62,31 +73,34 @@ pub enum MediaFault {
     #[error("415: Unsupported Media Type")]
     Patch,
     /// No acceptable form is on offer: 406.
-    #[error("only the following media types are accepted: {JSON}, {PROTOBUF}")]
+    #[error("only the following media types are accepted: {JSON}, {YAML}, {PROTOBUF}")]
     Answer,
 }
 
 /// Format of a body, from its `Content-Type`.
 ///
 /// # Errors
-/// The type is neither JSON nor Kubernetes protobuf.
+/// The type is neither JSON, YAML nor Kubernetes protobuf.
 pub fn body_format(content_type: Option<&str>) -> Result<BodyFormat, MediaFault> {
     match essence(content_type.unwrap_or_default()).as_str() {
         "" | JSON => Ok(BodyFormat::Json),
+        YAML => Ok(BodyFormat::Yaml),
         PROTOBUF => Ok(BodyFormat::Protobuf),
         _ => Err(MediaFault::Body),
     }
 }
 
-/// Kind of a patch, from its `Content-Type`. Server-side apply is not offered.
+/// What a patch is, from its `Content-Type`.
 ///
 /// # Errors
 /// The type names no patch that is offered.
-pub fn patch_kind(content_type: Option<&str>) -> Result<PatchKind, MediaFault> {
+pub fn patch_format(content_type: Option<&str>) -> Result<PatchFormat, MediaFault> {
+    let patch = |kind| Ok(PatchFormat::Patch(kind));
     match essence(content_type.unwrap_or_default()).as_str() {
-        "application/json-patch+json" => Ok(PatchKind::Json),
-        "application/merge-patch+json" => Ok(PatchKind::Merge),
-        "application/strategic-merge-patch+json" => Ok(PatchKind::Strategic),
+        "application/json-patch+json" => patch(PatchKind::Json),
+        "application/merge-patch+json" => patch(PatchKind::Merge),
+        "application/strategic-merge-patch+json" => patch(PatchKind::Strategic),
+        "application/apply-patch+yaml" => Ok(PatchFormat::Apply),
         _ => Err(MediaFault::Patch),
     }
 }
@@ -132,6 +146,14 @@ pub fn answer_form(
     }
 }
 
+/// Whether an answer that is JSON should say that it is YAML, which it is: who asks for that first, and for no Table.
+#[must_use]
+pub fn wants_yaml(accept: Option<&str>) -> bool {
+    let clauses = clauses(accept.unwrap_or_default());
+    let text = clauses.iter().find(|clause| clause.is_json());
+    text.is_some_and(|clause| clause.media == YAML && clause.kind.is_none())
+}
+
 /// Form of a discovery document, from `Accept`. Never refuses: plain JSON is what every client falls back to.
 #[must_use]
 pub fn discovery_form(accept: Option<&str>) -> DiscoveryForm {
@@ -165,7 +187,7 @@ struct Clause {
 
 impl Clause {
     fn is_json(&self) -> bool {
-        matches!(self.media.as_str(), JSON | "application/*" | "*/*")
+        matches!(self.media.as_str(), JSON | YAML | "application/*" | "*/*")
     }
 }
 
@@ -224,9 +246,12 @@ fn essence(text: &str) -> String {
 
 /// Media type of JSON.
 pub const JSON: &str = "application/json";
+/// Media type of YAML.
+pub const YAML: &str = "application/yaml";
 /// Media type of protobuf bodies.
 pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-const ACCEPTED_BODIES: &str = "application/json, application/vnd.kubernetes.protobuf";
+const ACCEPTED_BODIES: &str =
+    "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 const MAX_CLAUSES: usize = 32; // kubectl sends three
 
 #[cfg(test)]
@@ -311,13 +336,19 @@ mod tests {
     }
 
     #[rstest]
-    #[case("application/json-patch+json", Ok(PatchKind::Json))]
-    #[case("application/merge-patch+json", Ok(PatchKind::Merge))]
-    #[case("application/strategic-merge-patch+json", Ok(PatchKind::Strategic))]
-    #[case("application/apply-patch+yaml", Err(MediaFault::Patch))]
+    #[case("application/json-patch+json", Ok(PatchFormat::Patch(PatchKind::Json)))]
+    #[case(
+        "application/merge-patch+json",
+        Ok(PatchFormat::Patch(PatchKind::Merge))
+    )]
+    #[case(
+        "application/strategic-merge-patch+json",
+        Ok(PatchFormat::Patch(PatchKind::Strategic))
+    )]
+    #[case("application/apply-patch+yaml", Ok(PatchFormat::Apply))]
     #[case("application/json", Err(MediaFault::Patch))]
-    fn patches(#[case] content_type: &str, #[case] kind: Result<PatchKind, MediaFault>) {
-        assert_eq!(patch_kind(Some(content_type)), kind);
+    fn patches(#[case] content_type: &str, #[case] format: Result<PatchFormat, MediaFault>) {
+        assert_eq!(patch_format(Some(content_type)), format);
     }
 
     #[rstest]

@@ -6,9 +6,13 @@
     reason = "fields are set on objects made here, never on input"
 )]
 
+pub mod v2;
+
 use serde_json::{Map, Value, json};
 
-use crate::discovery::{ApiGroup, ApiResource, CERTIFICATES, RBAC};
+use crate::coordination::Lease;
+use crate::discovery::{ApiGroup, ApiResource, CERTIFICATES, COORDINATION, CORE, EVENTS, RBAC};
+use crate::event::{CoreEvent, Event};
 use crate::kind::Kind;
 use crate::model::CertificateSigningRequest;
 use crate::rbac::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
@@ -59,13 +63,34 @@ pub fn rbac() -> Value {
     document(&RBAC, &kinds.into_iter().flatten().collect::<Vec<_>>())
 }
 
+/// The document about leases.
+#[must_use]
+pub fn coordination() -> Value {
+    let kinds = Documented::of::<Lease>(&COORDINATION);
+    document(&COORDINATION, kinds.as_slice())
+}
+
+/// The document about events.
+#[must_use]
+pub fn events() -> Value {
+    let kinds = Documented::of::<Event>(&EVENTS);
+    document(&EVENTS, kinds.as_slice())
+}
+
+/// The document about the core group.
+#[must_use]
+pub fn core() -> Value {
+    let kinds = Documented::of::<CoreEvent>(&CORE);
+    document(&CORE, kinds.as_slice())
+}
+
 /// `/openapi/v3`: where the documents are, each a group with the hash of its document. The hash changes with the
 /// document, so that clients may keep it.
 #[must_use]
 pub fn index<'h>(documents: impl IntoIterator<Item = (&'h ApiGroup, &'h str)>) -> Value {
     let mut paths = Map::new();
     for (group, hash) in documents {
-        let path = format!("apis/{}/{}", group.name, group.version);
+        let path = group.path().trim_start_matches('/').to_owned();
         let place = format!("/openapi/v3/{path}?hash={hash}");
         paths.insert(path, json!({"serverRelativeURL": place}));
     }
@@ -114,7 +139,7 @@ impl Part<'_> {
             subresources,
             ..
         } = self.kind.resource;
-        let version = format!("/apis/{}/{}", self.group.name, self.group.version);
+        let version = self.group.path();
         let everywhere = format!("{version}/{name}");
         let collection = match namespaced {
             true => format!("{version}/namespaces/{{namespace}}/{name}"),
@@ -190,7 +215,7 @@ impl Part<'_> {
             "parameters": self.parameters(true),
             "get": self.operation(&deed("read"), "get", &[], None, Answers::Object),
             "put": self.operation(&deed("replace"), "put", &WRITE_QUERY, Some(whole), Answers::Object),
-            "patch": self.operation(&deed("change"), "patch", &WRITE_QUERY, Some(patch), Answers::Object),
+            "patch": self.operation(&deed("change"), "patch", &PATCH_QUERY, Some(patch), Answers::Object),
         })
     }
 
@@ -265,7 +290,10 @@ enum Answers {
 
 /// The name under which generated clients keep a group: `certificates_v1`, `rbacAuthorization_v1`.
 fn tag(group: &ApiGroup) -> String {
-    let name = group.name.strip_suffix(".k8s.io").unwrap_or(group.name);
+    let name = match group.name {
+        "" => "core",
+        name => name.strip_suffix(".k8s.io").unwrap_or(name),
+    };
     let mut words = name.split('.');
     let mut tag = words.next().unwrap_or_default().to_owned();
     for word in words {
@@ -295,6 +323,11 @@ fn shared_schemas() -> Map<String, Value> {
     schemas.insert(
         TIME.into(),
         json!({"type": "string", "format": "date-time", "description": "A time, RFC 3339."}),
+    );
+    schemas.insert(
+        MICRO_TIME.into(),
+        json!({"type": "string", "format": "date-time",
+            "description": "A time, RFC 3339 with six digits behind the point."}),
     );
     schemas.insert(
         FIELDS.into(),
@@ -333,7 +366,7 @@ fn collect(schema: &'static Schema, schemas: &mut Map<String, Value>) {
         while let Shape::List(inner, _) | Shape::Map(inner) = shape {
             shape = inner;
         }
-        if let Shape::Object(inner) = shape {
+        if let Shape::Object(inner) | Shape::Atomic(inner) = shape {
             collect(inner, schemas);
         }
     }
@@ -356,8 +389,14 @@ fn shape(value: &Shape) -> Value {
         Shape::Boolean => json!({"type": "boolean"}),
         Shape::Bytes => json!({"type": "string", "format": "byte"}),
         Shape::Time => json!({"allOf": [{"$ref": format!("#/components/schemas/{TIME}")}]}),
+        Shape::MicroTime => {
+            json!({"allOf": [{"$ref": format!("#/components/schemas/{MICRO_TIME}")}]})
+        }
         Shape::Opaque => json!({"allOf": [{"$ref": format!("#/components/schemas/{FIELDS}")}]}),
         Shape::Object(schema) => json!({"allOf": [reference(schema.name)], "default": {}}),
+        Shape::Atomic(schema) => {
+            json!({"allOf": [reference(schema.name)], "default": {}, "x-kubernetes-map-type": "atomic"})
+        }
         Shape::Map(inner) => json!({"type": "object", "additionalProperties": element(inner)}),
         Shape::List(inner, merge) => {
             let mut list = json!({"type": "array", "items": element(inner)});
@@ -395,12 +434,12 @@ fn reference(schema: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{schema}")})
 }
 
-/// `Content-Type` of `/openapi/v2`, whose body must be empty: kubectl 1.27 and 1.28 insist on a 200 there.
-pub const V2_CONTENT_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 const TIME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Time";
+const MICRO_TIME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime";
 const FIELDS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1";
 const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
-const PATCH_TYPES: [&str; 3] = [
+const PATCH_TYPES: [&str; 4] = [
+    "application/apply-patch+yaml",
     "application/json-patch+json",
     "application/merge-patch+json",
     "application/strategic-merge-patch+json",
@@ -410,6 +449,12 @@ const WRITE_QUERY: [(&str, &str); 3] = [
     ("dryRun", "string"),
     ("fieldManager", "string"),
     ("fieldValidation", "string"),
+];
+const PATCH_QUERY: [(&str, &str); 4] = [
+    ("dryRun", "string"),
+    ("fieldManager", "string"),
+    ("fieldValidation", "string"),
+    ("force", "boolean"),
 ];
 const DELETE_QUERY: [(&str, &str); 3] = [
     ("dryRun", "string"),
@@ -484,7 +529,7 @@ mod tests {
                 _ => {}
             }
         }
-        for document in [certificates(), rbac()] {
+        for document in [certificates(), rbac(), coordination(), events(), core()] {
             visit(&document, &document["components"]["schemas"]);
         }
     }

@@ -23,6 +23,8 @@ pub struct WriteOptions {
     pub field_manager: String,
     /// What to do about unknown and duplicate fields.
     pub field_validation: FieldValidation,
+    /// Whether fields of others are taken over; `None`: nothing is said of it.
+    pub force: Option<bool>,
 }
 
 impl WriteOptions {
@@ -55,6 +57,7 @@ impl WriteOptions {
                         &["", "Ignore", "Strict", "Warn"],
                     )),
                 },
+                "force" => options.force = Some(!matches!(value, "0" | "false")),
                 _ => {}
             }
         }

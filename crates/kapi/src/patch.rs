@@ -184,7 +184,7 @@ fn strategic_field(
 ) -> Result<Option<Value>, PatchFault> {
     Ok(match (patch, shape) {
         (Value::Null, _) => None,
-        (Value::Object(patch), Some(Shape::Object(schema))) => {
+        (Value::Object(patch), Some(Shape::Object(schema) | Shape::Atomic(schema))) => {
             Some(strategic(old, patch, Some(schema))?)
         }
         (Value::Object(patch), _) => Some(strategic(old, patch, None)?),

@@ -274,7 +274,7 @@ fn condition(raw: &[u8]) -> Result<Condition, WireFault> {
 }
 
 /// A message of length zero is the zero time; nanoseconds are dropped, as JSON has none.
-fn time(field: Field<'_>) -> Result<Option<Time>, WireFault> {
+pub(crate) fn time(field: Field<'_>) -> Result<Option<Time>, WireFault> {
     let raw = field.bytes()?;
     if raw.is_empty() {
         return Ok(None);
@@ -437,7 +437,7 @@ fn write_status(writer: &mut Writer, status: &RequestStatus) {
     }
 }
 
-fn write_time(writer: &mut Writer, number: u32, time: Option<Time>) {
+pub(crate) fn write_time(writer: &mut Writer, number: u32, time: Option<Time>) {
     writer.message(number, |writer| {
         if let Some(time) = time {
             writer.int(1, time.unix());

@@ -178,7 +178,8 @@ impl QueryFault {
         match self {
             Self::Options(errors) => Resource::LIST_OPTIONS.invalid("", errors),
             Self::Unreadable(text) => Status::bad_request(text.as_str()),
-            Self::Version(text) => Status::unforeseen(text.as_str()),
+            // Where a real server has 500: it is the client's mistake.
+            Self::Version(text) => Status::bad_request(text.as_str()),
         }
     }
 }

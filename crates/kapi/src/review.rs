@@ -200,8 +200,8 @@ impl ReviewKind {
             return Err(DecodeFault::TooLarge);
         }
         match format {
-            BodyFormat::Json => {
-                let mut root = decode::parse(body, self.kind())?.root;
+            BodyFormat::Json | BodyFormat::Yaml => {
+                let mut root = decode::parse_text(body, format, self.kind())?.root;
                 let text = |name: &str| {
                     root.get(name)
                         .and_then(Value::as_str)

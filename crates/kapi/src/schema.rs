@@ -10,9 +10,13 @@ pub(crate) enum Shape {
     /// Base64 text in JSON.
     Bytes,
     Time,
+    /// A time with six digits behind the point.
+    MicroTime,
     /// Any JSON; not looked into.
     Opaque,
     Object(&'static Schema),
+    /// An object that is replaced as a whole by who applies another.
+    Atomic(&'static Schema),
     List(&'static Shape, Merge),
     Map(&'static Shape),
 }

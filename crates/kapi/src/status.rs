@@ -391,6 +391,16 @@ impl Status {
         ))
     }
 
+    /// 409: others own fields that would change.
+    #[must_use]
+    pub(crate) fn apply_conflict(message: String, causes: Vec<Cause>) -> Self {
+        let details = Details {
+            causes,
+            ..Details::default()
+        };
+        Self::failure(409, "Conflict", message, Some(details))
+    }
+
     /// 404: nothing is served at this path.
     #[must_use]
     pub fn path_not_found() -> Self {

@@ -3,7 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use countersign_pki::UnixTime;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::wire::{Field, Fields, WireFault, Writer};
 
 /// Seconds since 1970 within the years 1 to 9999, the range that has an RFC 3339 text.
 ///
@@ -17,6 +20,9 @@ pub struct Time(i64);
 pub struct TimeFault;
 
 impl Time {
+    /// The beginning of 1970.
+    pub(crate) const EPOCH: Self = Self(0);
+
     /// The time of a Unix timestamp, if its year has four digits.
     #[must_use]
     pub fn from_unix(seconds: i64) -> Option<Self> {
@@ -40,41 +46,19 @@ impl Time {
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (year, month, day) = date_of(self.0.div_euclid(DAY));
-        let second = self.0.rem_euclid(DAY);
-        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-        write!(
-            f,
-            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z"
-        )
+        UnixTime(self.0).fmt(f)
     }
 }
 
 impl FromStr for Time {
     type Err = TimeFault;
 
-    /// Accepts fractions (dropped) and numeric offsets, as Go's decoder does.
+    /// Accepts fractions (dropped) and numeric offsets, as Go's decoder does, and like it only capital letters.
     fn from_str(text: &str) -> Result<Self, TimeFault> {
-        let mut cursor = Cursor(text.as_bytes());
-        let year = cursor.number(4)?;
-        cursor.literal(b'-')?;
-        let month = cursor.number(2)?;
-        cursor.literal(b'-')?;
-        let day = cursor.number(2)?;
-        cursor.literal(b'T')?;
-        let hour = cursor.number(2)?;
-        cursor.literal(b':')?;
-        let minute = cursor.number(2)?;
-        cursor.literal(b':')?;
-        let second = cursor.number(2)?;
-        cursor.fraction()?;
-        let offset = cursor.offset()?;
-        let real = (1..=12).contains(&month) && day >= 1 && day <= days_in(year, month);
-        if !real || hour > 23 || minute > 59 || second > 59 || !cursor.0.is_empty() {
-            return Err(TimeFault);
-        }
-        let local = days_of(year, month, day) * DAY + hour * 3600 + minute * 60 + second;
-        Self::from_unix(local - offset).ok_or(TimeFault)
+        let is_strict = text.as_bytes().get(10) == Some(&b'T') && !text.ends_with('z');
+        let read = UnixTime::parse_rfc3339(text).ok().filter(|_| is_strict);
+        read.and_then(|time| Self::from_unix(time.0))
+            .ok_or(TimeFault)
     }
 }
 
@@ -96,6 +80,97 @@ pub(crate) fn optional<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Time>, D::Error> {
     Ok(Option::<Time>::deserialize(deserializer)?.filter(|time| time.0 != MIN_SECONDS))
+}
+
+/// A point in time to the microsecond, as leases and events have it (`metav1.MicroTime`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MicroTime {
+    time: Time,
+    micros: u32,
+}
+
+impl MicroTime {
+    /// The second in which it lies.
+    #[must_use]
+    pub fn second(self) -> Time {
+        self.time
+    }
+
+    /// From a protobuf message of seconds and nanoseconds; of length zero it is none.
+    pub(crate) fn read(field: Field<'_>) -> Result<Option<Self>, WireFault> {
+        let raw = field.bytes()?;
+        if raw.is_empty() {
+            return Ok(None);
+        }
+        let (mut seconds, mut nanos) = (0, 0);
+        let mut fields = Fields::of(raw);
+        while let Some(part) = fields.next()? {
+            match part.number {
+                1 => seconds = part.int64()?,
+                2 => nanos = part.int32()?,
+                _ => {}
+            }
+        }
+        let time = Time::from_unix(seconds);
+        let micros = u32::try_from(nanos).ok().map(|nanos| nanos / 1000);
+        match (time, micros) {
+            (Some(time), Some(micros)) if micros < MICROS => Ok(Some(Self { time, micros })),
+            (_, _) => Err(WireFault::Range(field.number)),
+        }
+    }
+
+    /// As that message.
+    pub(crate) fn write(time: Option<Self>, writer: &mut Writer, number: u32) {
+        writer.message(number, |writer| {
+            if let Some(Self { time, micros }) = time {
+                writer.int(1, time.unix());
+                writer.int(2, i64::from(micros) * 1000);
+            }
+        });
+    }
+}
+
+impl fmt::Display for MicroTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.time.to_string();
+        let seconds = text.strip_suffix('Z').unwrap_or(&text);
+        write!(f, "{seconds}.{:06}Z", self.micros)
+    }
+}
+
+impl FromStr for MicroTime {
+    type Err = TimeFault;
+
+    /// Six digits behind the point, as Go's decoder wants them.
+    fn from_str(text: &str) -> Result<Self, TimeFault> {
+        let time = text.parse::<Time>()?;
+        let behind = text.get(19..).and_then(|rest| rest.strip_prefix('.'));
+        let digits = behind.and_then(|rest| rest.split(['Z', '+', '-']).next());
+        let digits = digits.filter(|digits| digits.len() == 6);
+        let micros = digits.and_then(|digits| digits.parse().ok());
+        micros.map(|micros| Self { time, micros }).ok_or(TimeFault)
+    }
+}
+
+impl Serialize for MicroTime {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for MicroTime {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Reads a field of that kind: `null` and Go's zero time are both absent.
+pub(crate) fn optional_micro<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<MicroTime>, D::Error> {
+    let read = Option::<MicroTime>::deserialize(deserializer)?;
+    Ok(read.filter(|time| time.time.0 != MIN_SECONDS))
 }
 
 /// How long ago that was, as tables say it.
@@ -133,102 +208,8 @@ pub fn human_duration(seconds: i64) -> String {
     }
 }
 
-struct Cursor<'a>(&'a [u8]);
-
-impl Cursor<'_> {
-    fn number(&mut self, digits: usize) -> Result<i64, TimeFault> {
-        let (head, rest) = self.0.split_at_checked(digits).ok_or(TimeFault)?;
-        self.0 = rest;
-        head.iter().try_fold(0, |sum, byte| match byte {
-            b'0'..=b'9' => Ok(sum * 10 + i64::from(byte - b'0')),
-            _ => Err(TimeFault),
-        })
-    }
-
-    fn literal(&mut self, wanted: u8) -> Result<(), TimeFault> {
-        match self.0.split_first() {
-            Some((byte, rest)) if *byte == wanted => {
-                self.0 = rest;
-                Ok(())
-            }
-            _ => Err(TimeFault),
-        }
-    }
-
-    fn fraction(&mut self) -> Result<(), TimeFault> {
-        if self.literal(b'.').is_err() {
-            return Ok(());
-        }
-        let digits = self
-            .0
-            .iter()
-            .take_while(|byte| byte.is_ascii_digit())
-            .count();
-        self.0 = self.0.get(digits..).unwrap_or_default();
-        if digits == 0 { Err(TimeFault) } else { Ok(()) }
-    }
-
-    fn offset(&mut self) -> Result<i64, TimeFault> {
-        if self.literal(b'Z').is_ok() {
-            return Ok(0);
-        }
-        let sign = if self.literal(b'-').is_ok() {
-            -1
-        } else {
-            self.literal(b'+')?;
-            1
-        };
-        let hours = self.number(2)?;
-        self.literal(b':')?;
-        let minutes = self.number(2)?;
-        if hours > 23 || minutes > 59 {
-            Err(TimeFault)
-        } else {
-            Ok(sign * (hours * 3600 + minutes * 60))
-        }
-    }
-}
-
-/// Days since 1970-01-01 of a date of the Gregorian calendar, counted in eras of 400 years that begin in March.
-fn days_of(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
-    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    era * ERA_DAYS + of_era * 365 + of_era / 4 - of_era / 100 + of_year - EPOCH_SHIFT
-}
-
-fn date_of(days: i64) -> (i64, i64, i64) {
-    let days = days + EPOCH_SHIFT;
-    let (era, of_era) = (days.div_euclid(ERA_DAYS), days.rem_euclid(ERA_DAYS));
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let shifted = (5 * of_year + 2) / 153;
-    let month = if shifted < 10 {
-        shifted + 3
-    } else {
-        shifted - 9
-    };
-    let carry = i64::from(month <= 2);
-    (
-        year + era * 400 + carry,
-        month,
-        of_year - (153 * shifted + 2) / 5 + 1,
-    )
-}
-
-fn days_in(year: i64, month: i64) -> i64 {
-    match month {
-        4 | 6 | 9 | 11 => 30,
-        2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
-        2 => 28,
-        _ => 31,
-    }
-}
-
-const DAY: i64 = 86_400;
+const MICROS: u32 = 1_000_000;
 const YEAR_DAYS: i64 = 365;
-const ERA_DAYS: i64 = 146_097;
-const EPOCH_SHIFT: i64 = 719_468; // days from 0000-03-01 to 1970-01-01
 const MIN_SECONDS: i64 = -62_135_596_800; // 0001-01-01T00:00:00Z, Go's zero time
 const MAX_SECONDS: i64 = 253_402_300_799; // 9999-12-31T23:59:59Z
 
@@ -278,6 +259,10 @@ mod tests {
     #[case::bare_point("2026-08-20T10:00:00.Z")]
     #[case::letters("2026-aa-20T10:00:00Z")]
     #[case::year_10000_by_offset("9999-12-31T23:59:59-01:00")]
+    #[case::small_letter_before_the_time("2026-08-20t10:00:00Z")]
+    #[case::blank_before_the_time("2026-08-20 10:00:00Z")]
+    #[case::small_letter_for_the_zone("2026-08-20T10:00:00z")]
+    #[case::year_0("0000-12-31T23:59:59Z")]
     fn refuses(#[case] text: &str) {
         assert_eq!(text.parse::<Time>(), Err(TimeFault));
     }

@@ -291,6 +291,39 @@ fn condition_changes(
     }
 }
 
+/// Rules for the metadata of an object in a namespace, whose name follows a rule of its own.
+pub(crate) fn namespaced(
+    meta: &ObjectMeta,
+    name_faults: fn(&str) -> Vec<String>,
+    errors: &mut FieldErrors,
+) {
+    // What the server puts behind it makes a name of a prefix that ends in a dash.
+    let prefix = match meta.generate_name.strip_suffix('-') {
+        Some(prefix) => format!("{prefix}a"),
+        None => meta.generate_name.clone(),
+    };
+    for (field, name, checked) in [
+        ("metadata.generateName", &meta.generate_name, &prefix),
+        ("metadata.name", &meta.name, &meta.name),
+    ] {
+        if name.is_empty() {
+            continue;
+        }
+        for fault in name_faults(checked) {
+            errors.push(FieldError::invalid(field, name.as_str(), fault));
+        }
+    }
+    let (field, namespace) = ("metadata.namespace", meta.namespace.as_str());
+    if namespace.is_empty() {
+        errors.push(FieldError::required(field, ""));
+    } else {
+        for fault in name::dns_label_faults(namespace) {
+            errors.push(FieldError::invalid(field, namespace, fault));
+        }
+    }
+    metadata(meta, errors);
+}
+
 /// Rules for the metadata of any object.
 pub(crate) fn metadata(meta: &ObjectMeta, errors: &mut FieldErrors) {
     if meta.name.is_empty() {

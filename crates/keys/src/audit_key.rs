@@ -6,8 +6,8 @@ use countersign_authority::SealKey;
 use countersign_pki::pem;
 
 use crate::file_keys::LoadFault;
-use crate::private_file;
-use crate::private_key::PrivateKey;
+use countersign_private_keys::PrivateKey;
+use countersign_private_keys::private_file;
 
 /// A private key for seals: P-256, unless the operator put another kind in place.
 pub struct AuditKey(PrivateKey);

@@ -3,7 +3,6 @@
 //! EC and Ed25519 keys sign where they are asked (15 to 90 us, less than handing the work to a thread and back costs
 //! in latency); RSA goes to the signer threads.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -11,18 +10,18 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use arc_swap::ArcSwap;
-use countersign_authority::{IssuerId, KeyStore, SignFault, Signature};
+use countersign_authority::{IssuerId, KeyStore, PerIssuer, SignFault, Signature};
 use countersign_pki::SignatureAlgorithm;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use crate::private_file::{self, FileFault};
-use crate::private_key::{KeySpec, PrivateKey, PrivateKeyFault};
 use crate::threads::{Refused, SignerThreads};
+use countersign_private_keys::private_file::{self, FileFault};
+use countersign_private_keys::{KeySpec, PrivateKey, PrivateKeyFault};
 
-/// The keys of all issuers, loaded at start and held in memory; one may be replaced while it is in use.
+/// The keys of all issuers, held in memory. One may come, or be replaced, while others are in use.
 pub struct FileKeys {
-    keys: BTreeMap<IssuerId, ArcSwap<Held>>,
+    keys: PerIssuer<ArcSwap<Held>>,
     threads: NonZeroUsize,
     depth: usize,
     // Started with the first key that needs them.
@@ -46,8 +45,19 @@ impl ReadKey {
     /// # Errors
     /// If the file is exposed or unreadable, or holds no usable key.
     pub fn from_file(path: &Path) -> Result<Self, LoadFault> {
-        let text = private_file::read(path).map_err(|source| LoadFault::File { source })?;
-        let key = PrivateKey::from_pem(&text).map_err(|source| LoadFault::Key {
+        Self::from_content(path, &private_file::read(path)?)
+    }
+
+    /// The same of a file that an administrator keeps elsewhere, which its group may read.
+    ///
+    /// # Errors
+    /// If the file is exposed or unreadable, or holds no usable key.
+    pub fn from_file_of_group(path: &Path) -> Result<Self, LoadFault> {
+        Self::from_content(path, &private_file::read_of_group(path)?)
+    }
+
+    fn from_content(path: &Path, text: &[u8]) -> Result<Self, LoadFault> {
+        let key = PrivateKey::from_pem(text).map_err(|source| LoadFault::Key {
             path: path.to_owned(),
             source,
         })?;
@@ -85,7 +95,7 @@ impl FileKeys {
     #[must_use]
     pub fn with_queue(threads: NonZeroUsize, depth: usize) -> Self {
         Self {
-            keys: BTreeMap::new(),
+            keys: PerIssuer::default(),
             threads,
             depth,
             signers: OnceLock::new(),
@@ -97,17 +107,30 @@ impl FileKeys {
     /// # Errors
     /// If the file is exposed or unreadable, holds no usable key, or the issuer has a key already.
     pub fn load(&mut self, issuer: IssuerId, path: &Path) -> Result<(), LoadFault> {
-        if self.keys.contains_key(&issuer) {
-            return Err(LoadFault::Twice { issuer });
-        }
-        let ReadKey(key) = ReadKey::from_file(path)?;
+        self.take(issuer, ReadKey::from_file(path)?)
+    }
+
+    /// Takes an issuer's key.
+    ///
+    /// # Errors
+    /// If the issuer has a key already, or threads for this one cannot be started.
+    pub fn take(&mut self, issuer: IssuerId, key: ReadKey) -> Result<(), LoadFault> {
+        self.add(issuer, key)
+    }
+
+    /// The same while others are in use.
+    ///
+    /// # Errors
+    /// If the issuer has a key already, or threads for this one cannot be started.
+    pub fn add(&self, issuer: IssuerId, key: ReadKey) -> Result<(), LoadFault> {
+        let ReadKey(key) = key;
         self.have_threads_for(&key)?;
         let held = Held {
             current: Arc::new(key),
             before: None,
         };
-        self.keys.insert(issuer, ArcSwap::from_pointee(held));
-        Ok(())
+        let added = self.keys.add(issuer.clone(), ArcSwap::from_pointee(held));
+        added.map_err(|_| LoadFault::Twice { issuer })
     }
 
     /// Gives an issuer another key. What was drafted for the one before can still be signed with that, until
@@ -269,6 +292,7 @@ pub enum LoadFault {
     #[error("the key file cannot be used")]
     File {
         /// Which file, and why.
+        #[from]
         source: FileFault,
     },
     /// The file was read and holds no usable key.

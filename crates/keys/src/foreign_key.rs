@@ -8,8 +8,8 @@ use std::path::Path;
 use countersign_pki::SignatureAlgorithm;
 
 use crate::file_keys::{GenerateFault, LoadFault};
-use crate::private_file::{self, FileFault};
-use crate::private_key::PrivateKey;
+use countersign_private_keys::PrivateKey;
+use countersign_private_keys::private_file::{self, FileFault};
 
 /// An issuer's key in a file that other programs use too, so that its mode is their business.
 ///

@@ -35,6 +35,15 @@ impl AltName {
         max_names: usize,
         max_text: usize,
     ) -> Result<Vec<Self>, NameFault> {
+        Self::read_list(content, max_names, max_text, EmptyNames::Refused)
+    }
+
+    pub(crate) fn read_list(
+        content: &[u8],
+        max_names: usize,
+        max_text: usize,
+        empty: EmptyNames,
+    ) -> Result<Vec<Self>, NameFault> {
         let list = der::single(content, tag::SEQUENCE).map_err(NameFault::Malformed)?;
         let mut reader = list.reader();
         let mut names = Vec::new();
@@ -43,7 +52,13 @@ impl AltName {
                 return Err(NameFault::TooMany { limit: max_names });
             }
             let tlv = reader.any().map_err(NameFault::Malformed)?;
-            names.push(Self::read(&tlv, max_text)?);
+            let name = match (empty, tlv.tag, tlv.content) {
+                (EmptyNames::Kept, DNS, []) => AltName::Dns(String::new()),
+                (EmptyNames::Kept, EMAIL, []) => AltName::Email(String::new()),
+                (EmptyNames::Kept, URI, []) => AltName::Uri(String::new()),
+                _ => Self::read(&tlv, max_text)?,
+            };
+            names.push(name);
         }
         if names.is_empty() {
             return Err(NameFault::Malformed(DerFault::Empty));
@@ -62,6 +77,15 @@ impl AltName {
                 der: tlv.full.to_vec(),
             }),
             found => Err(NameFault::UnknownKind { tag: found }),
+        }
+    }
+
+    /// The name, where it is text.
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            AltName::Dns(name) | AltName::Email(name) | AltName::Uri(name) => Some(name),
+            AltName::Ip(_) | AltName::Other { .. } => None,
         }
     }
 
@@ -99,6 +123,13 @@ impl fmt::Display for AltName {
             }
         }
     }
+}
+
+/// What becomes of names without a letter, which Go takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EmptyNames {
+    Refused,
+    Kept,
 }
 
 /// An address as the JVM prints it, which Puppet's status objects show: IPv6 in eight groups, lower case, no padding.

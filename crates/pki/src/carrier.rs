@@ -34,7 +34,7 @@ impl Carrier {
         if word == CHALLENGE_PASSWORD_WORD {
             return Ok(Carrier::ChallengePassword);
         }
-        let oid = oid::puppet_oid(word)
+        let oid = oid::registered_oid(word)
             .or_else(|| Oid::parse(word).ok())
             .ok_or_else(|| CarrierFault::Unknown { word: word.into() })?;
         match oid {
@@ -51,7 +51,7 @@ impl Carrier {
         match self {
             Carrier::ChallengePassword => CHALLENGE_PASSWORD_WORD.to_owned(),
             Carrier::Attribute(oid) => {
-                oid::puppet_short_name(oid).map_or_else(|| oid.to_string(), str::to_owned)
+                oid::registered_name(oid).map_or_else(|| oid.to_string(), str::to_owned)
             }
             Carrier::PresharedKey => PRESHARED_KEY_WORD.to_owned(),
         }

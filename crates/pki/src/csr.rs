@@ -5,18 +5,20 @@
 
 use std::fmt;
 
-use crate::alt_name::AltName;
+use crate::alt_name::{AltName, EmptyNames};
 use crate::attribute::Attribute;
 use crate::csr_fault::CsrFault;
-use crate::der::{self, DerFault, FieldFault, InField, Tlv, tag};
+use crate::der::{self, InField, Tlv, tag};
 use crate::extension::{self, Extension, WrittenDefault};
 use crate::fingerprint::{Fingerprint, fingerprint_sha256};
-use crate::key::{PublicKeyFacts, ReadKey};
+use crate::key::{KeyRule, PublicKeyFacts, ReadKey};
 use crate::mask::masked;
 use crate::name::{NameRules, Subject, TextRule};
 use crate::oid::{self, Oid};
 use crate::pem::{self, PemLimits};
 use crate::signature::{Scheme, VerifyFault};
+use crate::weak_key;
+use crate::weakness::Weakness;
 
 /// A request whose structure is strict, whose key is acceptable and whose signature verified over the received bytes.
 ///
@@ -31,6 +33,7 @@ pub struct CheckedCsr {
     attributes: Vec<Attribute>,
     extensions: Vec<Extension>,
     alt_names: Vec<AltName>,
+    weaknesses: Vec<Weakness>,
 }
 
 impl CheckedCsr {
@@ -39,11 +42,13 @@ impl CheckedCsr {
     /// # Errors
     /// If the bytes are malformed, over a limit, ask for an unacceptable key, or are not signed by that key.
     pub fn check(der: &[u8], limits: &CsrLimits) -> Result<Self, CsrFault> {
+        let limits = &limits.within(&CsrLimits::READ_BACK);
         let read = ReadCsr::split(der, limits)?;
-        let csr = read.facts(limits)?;
+        let csr = read.facts(limits, Reading::Strict)?;
         // RFC 2986 4.2: the signature covers the DER of certificationRequestInfo, here the very octets received.
         let scheme = Scheme::read(&read.algorithm)?;
         let key = ReadKey::from_spki(&csr.spki_der)?;
+        weak_key::refuse(&key)?;
         scheme.verify(&key, read.info.full, read.signature)?;
         Ok(csr)
     }
@@ -72,12 +77,78 @@ impl CheckedCsr {
     }
 
     /// Reads a request that was checked when it came in and comes back from our own store: the same reading, but the
-    /// signature is not verified again. Never for bytes from anywhere else.
+    /// signature is not verified again, and whatever [`CheckedCsr::check`] has let in under any limits is let in here.
+    /// An earlier version may have let in a key for which anybody could sign, or a CA may have been imported with one: that
+    /// is among its [`weaknesses`](CheckedCsr::weaknesses), so that it is shown and never signed.
+    /// Never for bytes from anywhere else.
     ///
     /// # Errors
     /// If the stored bytes are no request, which means that the store is damaged.
     pub fn trusted_from_store(der: &[u8]) -> Result<Self, CsrFault> {
-        ReadCsr::split(der, &CsrLimits::STANDARD)?.facts(&CsrLimits::STANDARD)
+        let limits = &CsrLimits::READ_BACK;
+        let mut csr = ReadCsr::split(der, limits)?.facts(limits, Reading::Strict)?;
+        let weak_key = weak_key::refuse(&ReadKey::from_spki(&csr.spki_der)?).err();
+        csr.weaknesses.extend(weak_key.map(Weakness::Key));
+        Ok(csr)
+    }
+
+    /// Reads and verifies a request that somebody else has accepted already, so that rules can say what they think of it. What
+    /// makes it one that nothing here would ever sign stands among its [`weaknesses`](CheckedCsr::weaknesses): a short or
+    /// badly made RSA key, a signature with SHA-1, an alternative name without a letter.
+    ///
+    /// # Errors
+    /// If the bytes are malformed, over the bounds of [`CsrLimits::READ_BACK`], or not signed by the key in them.
+    pub fn judged(der: &[u8]) -> Result<Self, CsrFault> {
+        let limits = &CsrLimits::READ_BACK;
+        let read = ReadCsr::split(der, limits)?;
+        let mut csr = read.facts(limits, Reading::Judged)?;
+        let scheme = Scheme::read_legacy(&read.algorithm)?;
+        let key = ReadKey::read(&csr.spki_der, KeyRule::Judged)?;
+        scheme.verify(&key, read.info.full, read.signature)?;
+        csr.weaknesses.extend(scheme.weakness());
+        let weak_key = PublicKeyFacts::from_spki(&csr.spki_der).err();
+        let weak_key = weak_key.or_else(|| weak_key::refuse(&key).err());
+        csr.weaknesses.extend(weak_key.map(Weakness::Key));
+        Ok(csr)
+    }
+
+    /// The same for PEM, as an API server reads it: the first block counts, text around it does not. More than one block is
+    /// a weakness.
+    ///
+    /// # Errors
+    /// As [`CheckedCsr::judged`], and if there is no block, or the first is of another kind.
+    pub fn judged_pem(text: &[u8]) -> Result<Self, CsrFault> {
+        let limits = PemLimits {
+            max_text: CsrLimits::MAX_PEM,
+            ..PemLimits::REQUEST
+        };
+        let (block, behind) = pem::decode_first_and_rest(text, &limits)?;
+        let block = block.ok_or(CsrFault::NoPemBlock)?;
+        if block.label != JUDGED_LABEL {
+            return Err(CsrFault::OtherPemBlock);
+        }
+        let mut csr = Self::judged(&block.der)?;
+        if pem::has_boundary(behind) {
+            csr.weaknesses.push(Weakness::MoreBlocks);
+        } else if !behind.trim_ascii().is_empty() {
+            csr.weaknesses.push(Weakness::TextBehind);
+        }
+        Ok(csr)
+    }
+
+    /// What is wrong with a request that was read to be judged, or with the key of one on record; nothing is with one that
+    /// was checked.
+    #[must_use]
+    pub fn weaknesses(&self) -> &[Weakness] {
+        &self.weaknesses
+    }
+
+    /// The first weakness for which no certificate may ever come of it.
+    #[must_use]
+    pub fn unsignable(&self) -> Option<&Weakness> {
+        self.weaknesses
+            .iter()
+            .find(|weakness| !weakness.is_harmless())
     }
 
     /// The request exactly as received.
@@ -186,6 +257,17 @@ pub struct CsrLimits {
     pub max_name_attributes: usize,
     /// Octets of one name: a subject attribute or an alternative name.
     pub max_text: usize,
+    /// Whether a request may do without the field of its attributes.
+    pub attributes: AttributesField,
+}
+
+/// The field of a request's attributes, which RFC 2986 4.1 demands even where there are none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttributesField {
+    /// A request without it is malformed, as Go says.
+    Required,
+    /// A request without it has no attributes, as Java says.
+    Optional,
 }
 
 impl CsrLimits {
@@ -198,7 +280,41 @@ impl CsrLimits {
         max_alt_names: 256,
         max_name_attributes: 64,
         max_text: 2048,
+        attributes: AttributesField::Required,
     };
+
+    /// The longest PEM text that anybody may configure.
+    pub const MAX_PEM: usize = 1024 * 1024;
+
+    /// What every request on record is inside of, whatever the limits were when it came in: nothing larger is ever let
+    /// in, so nothing is stored that cannot be read back.
+    pub const READ_BACK: CsrLimits = CsrLimits::for_pem(CsrLimits::MAX_PEM);
+
+    /// The standard bounds for PEM text of at most so many octets, with or without attributes.
+    #[must_use]
+    pub const fn for_pem(max_pem: usize) -> CsrLimits {
+        CsrLimits {
+            max_pem,
+            // Base64 makes four octets of three.
+            max_der: (max_pem / 4).saturating_mul(3),
+            attributes: AttributesField::Optional,
+            ..CsrLimits::STANDARD
+        }
+    }
+
+    /// The narrower of each two bounds.
+    fn within(&self, other: &CsrLimits) -> CsrLimits {
+        CsrLimits {
+            max_der: self.max_der.min(other.max_der),
+            max_pem: self.max_pem.min(other.max_pem),
+            max_attributes: self.max_attributes.min(other.max_attributes),
+            max_extensions: self.max_extensions.min(other.max_extensions),
+            max_alt_names: self.max_alt_names.min(other.max_alt_names),
+            max_name_attributes: self.max_name_attributes.min(other.max_name_attributes),
+            max_text: self.max_text.min(other.max_text),
+            attributes: self.attributes,
+        }
+    }
 }
 
 /// The parts of a request before they are understood.
@@ -233,7 +349,7 @@ impl<'a> ReadCsr<'a> {
         })
     }
 
-    fn facts(&self, limits: &CsrLimits) -> Result<CheckedCsr, CsrFault> {
+    fn facts(&self, limits: &CsrLimits, reading: Reading) -> Result<CheckedCsr, CsrFault> {
         let mut fields = self.info.reader();
         let version = fields
             .expect(tag::INTEGER)
@@ -249,10 +365,11 @@ impl<'a> ReadCsr<'a> {
         let spki = fields
             .expect(tag::SEQUENCE)
             .within("certificationRequestInfo.subjectPublicKeyInfo")?;
-        if fields.is_empty() {
-            return Err(CsrFault::AttributesMissing);
-        }
-        let attributes = fields.expect(tag::CONTEXT_0).within(ATTRIBUTES)?;
+        let attributes = match (fields.is_empty(), limits.attributes) {
+            (true, AttributesField::Required) => return Err(CsrFault::AttributesMissing),
+            (true, AttributesField::Optional) => None,
+            (false, _) => Some(fields.expect(tag::CONTEXT_0).within(ATTRIBUTES)?),
+        };
         fields.finish().within(INFO)?;
 
         let name_rules = NameRules {
@@ -261,15 +378,27 @@ impl<'a> ReadCsr<'a> {
             text: TextRule::Plain,
         };
         let subject = Subject::read(&subject, &name_rules)?;
-        let public_key = PublicKeyFacts::from_spki(spki.full)?;
-        let attributes = read_attributes(&attributes, limits)?;
+        let (key_rule, empty) = match reading {
+            Reading::Strict => (KeyRule::Acceptable, EmptyNames::Refused),
+            Reading::Judged => (KeyRule::Judged, EmptyNames::Kept),
+        };
+        let public_key = ReadKey::read(spki.full, key_rule)?.facts();
+        let attributes = match attributes {
+            Some(set) => read_attributes(&set, limits)?,
+            None => Vec::new(),
+        };
         let extensions = read_extensions(&attributes, limits)?;
         let alt_names = extensions
             .iter()
-            .find(|e| e.oid == oid::SUBJECT_ALT_NAME)
-            .map(|e| AltName::read_all(&e.value, limits.max_alt_names, limits.max_text))
+            .find(|e| e.oid == oid::SUBJECT_ALT_NAME && e.value != EMPTY_LIST)
+            .map(|e| AltName::read_list(&e.value, limits.max_alt_names, limits.max_text, empty))
             .transpose()?
             .unwrap_or_default();
+        let is_empty = |name: &AltName| name.text() == Some("");
+        let weaknesses = match alt_names.iter().any(is_empty) {
+            true => vec![Weakness::EmptyName],
+            false => Vec::new(),
+        };
         Ok(CheckedCsr {
             der: self.der.to_vec(),
             subject,
@@ -278,8 +407,16 @@ impl<'a> ReadCsr<'a> {
             attributes,
             extensions,
             alt_names,
+            weaknesses,
         })
     }
+}
+
+/// How much is let pass.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    Strict,
+    Judged,
 }
 
 fn read_attributes(set: &Tlv<'_>, limits: &CsrLimits) -> Result<Vec<Attribute>, CsrFault> {
@@ -332,13 +469,6 @@ fn read_extensions(
         let tlv = reader.expect(tag::SEQUENCE).within(EXTENSION_REQUEST)?;
         extensions.push(Extension::read(&tlv, WrittenDefault::Refuse).within(EXTENSION_REQUEST)?);
     }
-    if extensions.is_empty() {
-        return Err(FieldFault {
-            field: EXTENSION_REQUEST,
-            reason: DerFault::Empty,
-        }
-        .into());
-    }
     match extension::first_duplicate(&extensions) {
         Some(oid) => Err(CsrFault::DuplicateExtension { oid }),
         None => Ok(extensions),
@@ -353,7 +483,12 @@ impl CsrFault {
     }
 }
 
+/// The one label that an API server takes.
+const JUDGED_LABEL: &str = "CERTIFICATE REQUEST";
 const PEM_LABELS: [&str; 2] = ["CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST"];
+
+/// A SEQUENCE without members. RFC 5280 4.2.1.6 forbids it for names; it asks for none, and Java and Go take it so.
+const EMPTY_LIST: [u8; 2] = [0x30, 0];
 
 const REQUEST: &str = "certificationRequest";
 const INFO: &str = "certificationRequestInfo";

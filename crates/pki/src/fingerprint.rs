@@ -21,6 +21,24 @@ impl Fingerprint {
         &self.0
     }
 
+    /// The digest that [`Fingerprint::to_hex`] wrote; `None`: it did not.
+    #[must_use]
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let mut octets = [0; 32];
+        let (pairs, []) = text.as_bytes().as_chunks::<2>() else {
+            return None;
+        };
+        if pairs.len() != octets.len() {
+            return None;
+        }
+        for (octet, pair) in octets.iter_mut().zip(pairs) {
+            let digit = |byte: u8| char::from(byte).to_digit(16);
+            let value = digit(pair[0])? << 4 | digit(pair[1])?;
+            *octet = u8::try_from(value).ok()?;
+        }
+        Some(Fingerprint(octets))
+    }
+
     /// Lower-case hexadecimal without separators.
     #[must_use]
     pub fn to_hex(&self) -> String {
@@ -71,9 +89,18 @@ pub fn sha512_colon(bytes: &[u8]) -> String {
     colon(digest::digest(&digest::SHA512, bytes).as_ref())
 }
 
+/// Listings show three digests of every certificate: one allocation each, and no formatter.
 fn colon(bytes: &[u8]) -> String {
-    let pairs: Vec<String> = bytes.iter().map(|b| format!("{b:02X}")).collect();
-    pairs.join(":")
+    let digit = |nibble: u8| match nibble {
+        0..=9 => b'0'.saturating_add(nibble),
+        _ => b'A'.saturating_add(nibble.saturating_sub(10)),
+    };
+    let mut text = Vec::with_capacity(bytes.len().saturating_mul(3));
+    for byte in bytes {
+        text.extend_from_slice(&[digit(byte >> 4), digit(byte & 0x0f), b':']);
+    }
+    text.pop();
+    String::from_utf8(text).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -92,5 +119,13 @@ mod tests {
         );
         assert!(sha512_colon(b"abc").starts_with("DD:AF:35:A1:93:61:7A:BA"));
         assert_eq!(sha256_colon(b"abc"), fingerprint_sha256(b"abc").to_string());
+    }
+
+    #[test]
+    fn every_octet_is_two_upper_case_digits() {
+        let every: Vec<u8> = (0..=255).collect();
+        let pairs: Vec<String> = every.iter().map(|octet| format!("{octet:02X}")).collect();
+        assert_eq!(colon(&every), pairs.join(":"));
+        assert_eq!(colon(&[]), "");
     }
 }

@@ -18,9 +18,7 @@ impl PublicKeyFacts {
     /// # Errors
     /// If the key is malformed, weak or of an algorithm we do not accept.
     pub fn from_spki(spki_der: &[u8]) -> Result<Self, KeyFault> {
-        ReadKey::from_spki(spki_der).map(|key| PublicKeyFacts {
-            key_type: key.key_type,
-        })
+        ReadKey::from_spki(spki_der).map(|key| key.facts())
     }
 
     /// The family in one lower-case word: `rsa`, `ec` or `ed25519`.
@@ -116,6 +114,21 @@ pub enum KeyFault {
     /// An even modulus has a factor that everybody knows.
     #[error("weak key: RSA modulus is even")]
     EvenModulus,
+    /// A factor that everybody finds.
+    #[error("weak key: RSA modulus can be divided by {factor}")]
+    SmallFactor {
+        /// Which.
+        factor: u64,
+    },
+    /// Whoever can take a square root knows its factors.
+    #[error("weak key: RSA modulus is a square")]
+    SquareModulus,
+    /// Made by a generator whose primes can be found (CVE-2017-15361).
+    #[error("weak key: RSA modulus of a generator with the ROCA flaw (CVE-2017-15361)")]
+    Roca,
+    /// The private key is one, or as well known.
+    #[error("weak key: the EC key is the base point of its curve")]
+    BasePoint,
     /// The exponent is even, below 3, or over 32 bits.
     #[error("RSA public exponent is not an odd number from 3 to 4294967295")]
     Exponent,
@@ -149,6 +162,9 @@ pub enum KeyFault {
     /// Not 32 octets.
     #[error("subjectPublicKeyInfo.subjectPublicKey is not an Ed25519 key of 32 octets")]
     Ed25519Length,
+    /// A point of small order, for which anybody can make signatures, or one that is not written in the one right way.
+    #[error("weak key: the Ed25519 key is a point of small order or not in canonical form")]
+    WeakEd25519,
 }
 
 impl From<FieldFault> for KeyFault {
@@ -170,6 +186,16 @@ pub(crate) struct ReadKey<'a> {
 
 impl<'a> ReadKey<'a> {
     pub(crate) fn from_spki(spki_der: &'a [u8]) -> Result<Self, KeyFault> {
+        Self::read(spki_der, KeyRule::Acceptable)
+    }
+
+    pub(crate) fn facts(&self) -> PublicKeyFacts {
+        PublicKeyFacts {
+            key_type: self.key_type,
+        }
+    }
+
+    pub(crate) fn read(spki_der: &'a [u8], rule: KeyRule) -> Result<Self, KeyFault> {
         let mut fields = der::single(spki_der, tag::SEQUENCE).within(SPKI)?.reader();
         let mut algorithm = fields.expect(tag::SEQUENCE).within(ALGORITHM)?.reader();
         let bits = fields
@@ -193,7 +219,7 @@ impl<'a> ReadKey<'a> {
                     }
                     .into());
                 }
-                rsa_key_type(bits)?
+                rsa_key_type(bits, rule)?
             }
             oid::EC_PUBLIC_KEY => {
                 let parameters = algorithm.any().within(PARAMETERS)?;
@@ -206,8 +232,9 @@ impl<'a> ReadKey<'a> {
                 if !algorithm.is_empty() {
                     return Err(KeyFault::UnexpectedParameters);
                 }
-                if bits.len() != 32 {
-                    return Err(KeyFault::Ed25519Length);
+                let key = bits.try_into().map_err(|_| KeyFault::Ed25519Length)?;
+                if is_weak_ed25519(key) {
+                    return Err(KeyFault::WeakEd25519);
                 }
                 KeyType::Ed25519
             }
@@ -219,6 +246,15 @@ impl<'a> ReadKey<'a> {
     }
 }
 
+/// Which keys are read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeyRule {
+    /// Those that may get a certificate.
+    Acceptable,
+    /// RSA keys as well that are too short for one, as long as their signatures can be verified.
+    Judged,
+}
+
 /// The octets of the BIT STRING of any SubjectPublicKeyInfo, acceptable or not: what key identifiers are made of.
 pub(crate) fn subject_public_key(spki_der: &[u8]) -> Result<&[u8], DerFault> {
     let mut fields = der::single(spki_der, tag::SEQUENCE)?.reader();
@@ -228,7 +264,12 @@ pub(crate) fn subject_public_key(spki_der: &[u8]) -> Result<&[u8], DerFault> {
     Ok(octets)
 }
 
-fn rsa_key_type(bits: &[u8]) -> Result<KeyType, KeyFault> {
+/// The modulus of an RSAPublicKey.
+pub(crate) fn rsa_modulus(bits: &[u8]) -> Result<&[u8], KeyFault> {
+    rsa_numbers(bits).map(|(modulus, _)| modulus)
+}
+
+fn rsa_numbers(bits: &[u8]) -> Result<(&[u8], &[u8]), KeyFault> {
     let mut fields = der::single(bits, tag::SEQUENCE)
         .within(SUBJECT_PUBLIC_KEY)?
         .reader();
@@ -241,9 +282,17 @@ fn rsa_key_type(bits: &[u8]) -> Result<KeyType, KeyFault> {
         .and_then(|t| t.unsigned())
         .within(EXPONENT)?;
     fields.finish().within(SUBJECT_PUBLIC_KEY)?;
+    Ok((modulus, exponent))
+}
 
+fn rsa_key_type(bits: &[u8], rule: KeyRule) -> Result<KeyType, KeyFault> {
+    let (modulus, exponent) = rsa_numbers(bits)?;
     let bits = bit_length(modulus);
-    if bits < MIN_RSA_BITS {
+    let least = match rule {
+        KeyRule::Acceptable => MIN_RSA_BITS,
+        KeyRule::Judged => JUDGED_RSA_BITS,
+    };
+    if bits < least {
         return Err(KeyFault::WeakRsa { bits });
     }
     if bits > MAX_RSA_BITS {
@@ -274,6 +323,17 @@ fn ec_key_type(curve: Oid, point: &[u8]) -> Result<KeyType, KeyFault> {
     Ok(KeyType::Ec(curve))
 }
 
+/// Whether a key is one of the eight points whose multiples are so few that a signature can be guessed, or says its `y` as
+/// a number that is not below the field's prime (RFC 8032 5.1.3).
+fn is_weak_ed25519(key: &[u8; 32]) -> bool {
+    let mut y = *key;
+    let [.., last] = &mut y;
+    // The sign of `x`: a point and its negative have the same order.
+    *last &= 0x7f;
+    let is_canonical = y.iter().rev().lt(ED25519_PRIME.iter().rev());
+    !is_canonical || SMALL_ORDER_Y.contains(&y)
+}
+
 fn bit_length(magnitude: &[u8]) -> u32 {
     let leading = magnitude.first().map_or(0, |b| b.leading_zeros());
     u32::try_from(magnitude.len())
@@ -289,6 +349,94 @@ const SUBJECT_PUBLIC_KEY: &str = "subjectPublicKeyInfo.subjectPublicKey";
 const MODULUS: &str = "subjectPublicKeyInfo.subjectPublicKey.modulus";
 const EXPONENT: &str = "subjectPublicKeyInfo.subjectPublicKey.publicExponent";
 
+/// 2^255 - 19, least significant octet first.
+const ED25519_PRIME: [u8; 32] = {
+    let mut prime = [0xff; 32];
+    prime[0] = 0xed;
+    prime[31] = 0x7f;
+    prime
+};
+/// The `y` of the points whose order divides eight: 1, -1, 0 and two of order eight.
+const SMALL_ORDER_Y: [[u8; 32]; 5] = [
+    one_octet(1),
+    {
+        let mut minus_one = ED25519_PRIME;
+        minus_one[0] = 0xec;
+        minus_one
+    },
+    one_octet(0),
+    [
+        0x26, 0xe8, 0x95, 0x8f, 0xc2, 0xb2, 0x27, 0xb0, 0x45, 0xc3, 0xf4, 0x89, 0xf2, 0xef, 0x98,
+        0xf0, 0xd5, 0xdf, 0xac, 0x05, 0xd3, 0xc6, 0x33, 0x39, 0xb1, 0x38, 0x02, 0x88, 0x6d, 0x53,
+        0xfc, 0x05,
+    ],
+    [
+        0xc7, 0x17, 0x6a, 0x70, 0x3d, 0x4d, 0xd8, 0x4f, 0xba, 0x3c, 0x0b, 0x76, 0x0d, 0x10, 0x67,
+        0x0f, 0x2a, 0x20, 0x53, 0xfa, 0x2c, 0x39, 0xcc, 0xc6, 0x4e, 0xc7, 0xfd, 0x77, 0x92, 0xac,
+        0x03, 0x7a,
+    ],
+];
+
+const fn one_octet(value: u8) -> [u8; 32] {
+    let mut number = [0; 32];
+    number[0] = value;
+    number
+}
+
 const MIN_RSA_BITS: u32 = 2048; // NIST SP 800-57: 112 bits of security
+/// What an API server accepts at least, and what the library still verifies.
+const JUDGED_RSA_BITS: u32 = 1024;
 const MAX_RSA_BITS: u32 = 8192; // what the library verifies; bounds the cost of a hostile request
 const MAX_EXPONENT_OCTETS: usize = 4; // the library's bound; larger ones only serve to slow a verifier down
+
+#[cfg(test)]
+mod tests {
+    use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
+
+    use super::*;
+
+    fn spki(key: &[u8; 32]) -> Vec<u8> {
+        let head = [
+            0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
+        ];
+        [head.as_slice(), key].concat()
+    }
+
+    /// The library believes a signature that nobody made.
+    #[test]
+    fn anybody_signs_for_the_neutral_point() {
+        let forged = [one_octet(1), one_octet(0)].concat();
+        let key = UnparsedPublicKey::new(&ED25519, one_octet(1));
+        assert!(key.verify(b"anything at all", &forged).is_ok());
+    }
+
+    #[test]
+    fn keys_for_which_anybody_can_sign_are_refused() {
+        let mut weak: Vec<[u8; 32]> = SMALL_ORDER_Y.to_vec();
+        // The same numbers, and others, beyond the prime.
+        for above in 0..19 {
+            let mut beyond = ED25519_PRIME;
+            beyond[0] = ED25519_PRIME[0] + above;
+            weak.push(beyond);
+        }
+        for mut key in weak {
+            for sign in [0, 0x80] {
+                key[31] = (key[31] & 0x7f) | sign;
+                let read = ReadKey::from_spki(&spki(&key)).map(|read| read.key_type);
+                assert_eq!(read, Err(KeyFault::WeakEd25519), "{key:02x?}");
+            }
+        }
+        // The base point, and the largest number below the prime that is not -1.
+        let base = {
+            let mut base = [0x66; 32];
+            base[0] = 0x58;
+            base
+        };
+        let mut largest = ED25519_PRIME;
+        largest[0] = 0xeb;
+        for key in [base, largest] {
+            let read = ReadKey::from_spki(&spki(&key)).map(|read| read.key_type);
+            assert_eq!(read, Ok(KeyType::Ed25519), "{key:02x?}");
+        }
+    }
+}

@@ -18,6 +18,8 @@ pub mod pem;
 
 mod der;
 mod value;
+mod weak_key;
+mod weakness;
 
 mod alt_name;
 mod extension;
@@ -32,8 +34,11 @@ mod csr_fault;
 
 mod carrier;
 mod mask;
+mod reduce;
+pub mod secret_shape;
 
 mod certificate;
+mod chain;
 mod crl;
 
 pub mod ext;
@@ -47,9 +52,10 @@ pub use alt_name::{AltName, NameFault, ip_puppet_text};
 pub use attribute::Attribute;
 pub use carrier::{CarriedFault, CarriedText, Carrier, CarrierFault, carried};
 pub use certificate::{CertFault, Certificate, CertificateOutline};
+pub use chain::{ChainFault, verify_server_chain};
 pub use crl::{Crl, CrlFault};
 pub use crl_template::{CrlTemplate, RevocationReason, RevokedEntry};
-pub use csr::{CheckedCsr, CsrLimits};
+pub use csr::{AttributesField, CheckedCsr, CsrLimits};
 pub use csr_fault::CsrFault;
 pub use der::DerFault;
 pub use ext::KeyUsage;
@@ -59,6 +65,7 @@ pub use key::{Curve, KeyFault, KeyType, PublicKeyFacts};
 pub use mask::masked;
 pub use name::{NameAttribute, NameValue, Subject};
 pub use oid::Oid;
+pub use reduce::without_bulk;
 pub use request_template::RequestTemplate;
 pub use serial::{Serial, SerialFault};
 pub use signature::{SignatureAlgorithm, VerifyFault, verify};
@@ -67,3 +74,4 @@ pub use template::{CertificateTemplate, EncodeFault, seal};
 pub use terminal::terminal_safe;
 pub use time::{TimeFault, UnixTime};
 pub use value::RawValue;
+pub use weakness::Weakness;

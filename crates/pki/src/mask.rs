@@ -1,7 +1,7 @@
 //! Requests without the secrets of enrolment tokens: what may be stored, shown and backed up.
 //!
-//! Masking looks for the shape of tokens, not for places: a token that a host put into the wrong attribute, or that the
-//! configuration does not look at, is as secret as any other. The octets are overwritten where they stand, so all
+//! Masking looks for the shape of tokens, not for places: a token that a host put into the wrong attribute, that the
+//! configuration does not look at, or that was mistyped, is as secret as any other. The octets are overwritten where they stand, so all
 //! lengths stay and the copy is read like the original; its signature no longer verifies.
 
 use std::ops::Range;
@@ -11,6 +11,7 @@ use zeroize::Zeroizing;
 use crate::csr::CheckedCsr;
 use crate::der::{Reader, tag};
 use crate::oid::{self, Oid};
+use crate::secret_shape::{possible_secret, secret_behind_id};
 use crate::value;
 
 /// A copy of the request in which the secret of every token is overwritten; nothing if there is none to overwrite.
@@ -18,6 +19,9 @@ use crate::value;
 /// A token is a text that begins with `ott1.`, in any case, anywhere in a value of an attribute or in a requested
 /// extension, in octets or in wider characters, with or without percent-encoding. Of `ott1.<id>.` so much is kept, of other
 /// texts `ott1.` only; the rest of the value becomes `x` in its own encoding.
+///
+/// A damaged beginning hides no secret: what stands behind an identifier is overwritten whatever is in front of that, and
+/// in attributes and preshared keys, which are in no certificate, everything that could be a secret by its shape alone.
 ///
 /// Values of the subject and alternative names count each for itself, and only with an identifier or a good part of a
 /// secret behind `ott1.`: they stand in certificates later, and a host may be called `ott1.example.com`.
@@ -53,7 +57,10 @@ struct Value {
 enum Nature {
     /// It stands in certificates and is compared.
     Name,
-    Other,
+    /// It stands in certificates.
+    Extension,
+    /// It is for the authority alone, and may be there to hold a secret.
+    Attribute,
 }
 
 /// Content without further structure, and what a masked character looks like in it.
@@ -93,7 +100,7 @@ fn values(der: &[u8]) -> Option<Vec<Value>> {
                 }
             }
         } else {
-            found.extend(values.into_iter().map(|value| value.is(Nature::Other)));
+            found.extend(values.into_iter().map(|value| value.is(Nature::Attribute)));
         }
     }
     Some(found)
@@ -109,7 +116,11 @@ fn extension_values(der: &[u8], extension: Element, found: &mut Vec<Value>) -> O
             found.extend(names.map(|name| name.is(Nature::Name)));
         }
     } else {
-        found.push(value.clone().is(Nature::Other));
+        let nature = match is(der, kind, &oid::PP_PRESHARED_KEY) {
+            true => Nature::Attribute,
+            false => Nature::Extension,
+        };
+        found.push(value.clone().is(nature));
     }
     Some(())
 }
@@ -161,11 +172,19 @@ fn overwrite_pieces(der: &mut [u8], pieces: &[Piece], nature: Nature) -> Option<
 
 /// Where the secret of the first token begins.
 fn public_part(text: &[u8], nature: Nature) -> Option<usize> {
-    (0..text.len()).find_map(|at| {
+    // Few places can begin a prefix, as a letter or percent-encoded.
+    let starts = text.iter().enumerate();
+    let mut starts = starts.filter(|(_, octet)| matches!(octet, b'o' | b'O' | b'%'));
+    let behind_prefix = starts.find_map(|(at, _)| {
         STRIDES
             .into_iter()
             .find_map(|stride| Spaced { text, at, stride }.public_part(nature))
-    })
+    });
+    let by_shape = STRIDES.into_iter().flat_map(|stride| {
+        let starts = (0..stride).map(move |at| Spaced { text, at, stride });
+        starts.filter_map(|spaced| spaced.secret_by_shape(nature))
+    });
+    behind_prefix.into_iter().chain(by_shape).min()
 }
 
 /// A text whose characters stand apart, with zeros between: UCS-2 and UCS-4 in either byte order, or plain octets.
@@ -199,6 +218,21 @@ impl Spaced<'_> {
             behind.saturating_sub(1)
         };
         self.place(last).map(|place| place.saturating_add(1))
+    }
+
+    /// The place of a secret that no prefix announces.
+    fn secret_by_shape(self, nature: Nature) -> Option<usize> {
+        let mut index = 0_usize;
+        let characters = std::iter::from_fn(|| {
+            let place = self.place(index).filter(|place| *place < self.text.len())?;
+            let (character, next) = self.decoded(index).unwrap_or((0, index.saturating_add(1)));
+            index = next;
+            Some((place, character))
+        });
+        match nature {
+            Nature::Name | Nature::Extension => secret_behind_id(characters),
+            Nature::Attribute => possible_secret(characters),
+        }
     }
 
     /// How many characters of a secret follow each other at most, as far as a token would reach.
@@ -344,7 +378,7 @@ mod tests {
     #[case::encoded_in_wide_characters(b"\0o\0t\0t\x001\0%\x002\0E\0s", Some(14))]
     #[case::not_encoded(b"ott1%2gsecret", None)]
     fn the_public_part_ends_before_the_secret(#[case] text: &[u8], #[case] end: Option<usize>) {
-        assert_eq!(public_part(text, Nature::Other), end);
+        assert_eq!(public_part(text, Nature::Attribute), end);
     }
 
     #[rstest]

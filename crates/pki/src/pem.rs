@@ -119,6 +119,22 @@ pub fn decode_first(text: &[u8], limits: &PemLimits) -> Result<Option<Block>, Pe
     BlockReader::new(text, limits)?.next_block()
 }
 
+/// The first block, and the text behind it.
+pub(crate) fn decode_first_and_rest<'a>(
+    text: &'a [u8],
+    limits: &PemLimits,
+) -> Result<(Option<Block>, &'a [u8]), PemFault> {
+    let mut reader = BlockReader::new(text, limits)?;
+    let block = reader.next_block()?;
+    Ok((block, reader.rest.unwrap_or_default()))
+}
+
+/// Whether a line of a text begins like a block.
+pub(crate) fn has_boundary(text: &[u8]) -> bool {
+    text.split(|b| *b == b'\n')
+        .any(|line| line.starts_with(b"-----BEGIN"))
+}
+
 /// A block in the strict form of RFC 7468: 64 columns, a newline at the end.
 #[must_use]
 pub fn encode(label: &str, der: &[u8]) -> String {

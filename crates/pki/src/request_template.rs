@@ -1,10 +1,12 @@
 //! PKCS#10 requests that we make ourselves, for the authority's own certificates and for its client.
 
 use crate::attribute::Attribute;
+use crate::csr::CheckedCsr;
 use crate::der::{self, DerFault, tag};
 use crate::extension::{self, Extension};
 use crate::oid;
-use crate::template::{EncodeFault, check_sequence};
+use crate::signature::SignatureAlgorithm;
+use crate::template::{EncodeFault, check_sequence, seal};
 
 /// Everything that goes into a request. Name and key are copied octet by octet.
 #[derive(Debug, Clone)]
@@ -42,6 +44,16 @@ impl RequestTemplate<'_> {
             der::write(out, tag::CONTEXT_0, &attributes);
         });
         Ok(out)
+    }
+
+    /// The message that this would be, without a signature: for a request that the authority words itself, because its
+    /// facts come from elsewhere (a certificate, the objects of a cluster). Whoever calls this answers for it that the
+    /// holder of the key has proven to have it. `None` if it could not be read back.
+    #[must_use]
+    pub fn unsigned(&self) -> Option<CheckedCsr> {
+        let info = self.to_be_signed().ok()?;
+        let message = seal(&info, SignatureAlgorithm::EcdsaP256Sha256, &[0]).ok()?;
+        CheckedCsr::trusted_from_store(&message).ok()
     }
 
     /// The content of the SET OF attributes, in DER order.

@@ -95,6 +95,10 @@ impl Serial {
     /// The decimal number, which is how Puppet's status objects write serials.
     #[must_use]
     pub fn to_decimal(&self) -> String {
+        // Ours have 16 octets, of which a number is made at once.
+        if let [0, 0, 0, 0, low @ ..] = self.octets {
+            return u128::from_be_bytes(low).to_string();
+        }
         let mut digits = vec![0_u8];
         for byte in self.as_bytes() {
             let mut carry = u32::from(*byte);

@@ -7,6 +7,7 @@ use aws_lc_rs::signature::{self as lc, UnparsedPublicKey, VerificationAlgorithm}
 use crate::der::{self, DerFault, Tlv, tag};
 use crate::key::{Curve, KeyFault, KeyType, ReadKey};
 use crate::oid::{self, Oid};
+use crate::weakness::Weakness;
 
 /// The algorithms our issuers sign with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -137,6 +138,8 @@ pub(crate) enum Scheme {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hash {
+    /// Only where a request is read to be judged.
+    Sha1,
     Sha256,
     Sha384,
     Sha512,
@@ -181,6 +184,31 @@ impl Scheme {
         }
     }
 
+    /// The same, and RSA with SHA-1.
+    pub(crate) fn read_legacy(algorithm: &Tlv<'_>) -> Result<Self, VerifyFault> {
+        let mut fields = algorithm.reader();
+        let is_sha1 = fields
+            .expect(tag::OID)
+            .and_then(|t| t.oid())
+            .is_ok_and(|oid| oid == oid::SHA1_WITH_RSA);
+        let has_null = fields.any().is_ok_and(|null| null.full == NULL);
+        match is_sha1 && has_null && fields.is_empty() {
+            true => Ok(Scheme::Pkcs1(Hash::Sha1)),
+            false => Self::read(algorithm),
+        }
+    }
+
+    /// Why a certificate must not come of a request that is signed so.
+    pub(crate) fn weakness(self) -> Option<Weakness> {
+        match self {
+            Scheme::Pkcs1(Hash::Sha1) | Scheme::Pss(Hash::Sha1) | Scheme::Ecdsa(Hash::Sha1) => {
+                let algorithm = "SHA-1";
+                Some(Weakness::Signature { algorithm })
+            }
+            Scheme::Pkcs1(_) | Scheme::Pss(_) | Scheme::Ecdsa(_) | Scheme::Ed25519 => None,
+        }
+    }
+
     pub(crate) fn verify(
         self,
         key: &ReadKey<'_>,
@@ -196,8 +224,18 @@ impl Scheme {
     }
 
     fn library_algorithm(self, key: KeyType) -> Option<&'static dyn VerificationAlgorithm> {
-        use Hash::{Sha256, Sha384, Sha512};
+        use Hash::{Sha1, Sha256, Sha384, Sha512};
         Some(match (self, key) {
+            (Scheme::Pkcs1(Sha1), KeyType::Rsa { .. }) => {
+                &lc::RSA_PKCS1_1024_8192_SHA1_FOR_LEGACY_USE_ONLY
+            }
+            // Shorter keys are read only to be judged.
+            (Scheme::Pkcs1(Sha256), KeyType::Rsa { bits: ..2048 }) => {
+                &lc::RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY
+            }
+            (Scheme::Pkcs1(Sha512), KeyType::Rsa { bits: ..2048 }) => {
+                &lc::RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY
+            }
             (Scheme::Pkcs1(Sha256), KeyType::Rsa { .. }) => &lc::RSA_PKCS1_2048_8192_SHA256,
             (Scheme::Pkcs1(Sha384), KeyType::Rsa { .. }) => &lc::RSA_PKCS1_2048_8192_SHA384,
             (Scheme::Pkcs1(Sha512), KeyType::Rsa { .. }) => &lc::RSA_PKCS1_2048_8192_SHA512,
@@ -234,6 +272,7 @@ impl Hash {
 
     fn octets(self) -> u8 {
         match self {
+            Hash::Sha1 => 20,
             Hash::Sha256 => 32,
             Hash::Sha384 => 48,
             Hash::Sha512 => 64,

@@ -82,6 +82,9 @@ impl UnixTime {
 impl fmt::Display for UnixTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let c = self.civil();
+        if let Some(text) = c.text() {
+            return f.write_str(std::str::from_utf8(&text).unwrap_or_default());
+        }
         write!(
             f,
             "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z",
@@ -110,6 +113,29 @@ pub(crate) struct Civil {
 }
 
 impl Civil {
+    /// `2026-01-02T03:04:05Z`, for years of four digits.
+    fn text(self) -> Option<[u8; 20]> {
+        let mut text = *b"0000-00-00T00:00:00Z";
+        for (end, digits, value) in [
+            (4, 4, self.year),
+            (7, 2, self.month),
+            (10, 2, self.day),
+            (13, 2, self.hour),
+            (16, 2, self.minute),
+            (19, 2, self.second),
+        ] {
+            let mut rest = u32::try_from(value).ok()?;
+            for place in text.iter_mut().take(end).rev().take(digits) {
+                *place = place.saturating_add(u8::try_from(rest % 10).ok()?);
+                rest /= 10;
+            }
+            if rest > 0 {
+                return None;
+            }
+        }
+        Some(text)
+    }
+
     /// The second these fields name, or nothing if one is out of its range.
     pub(crate) fn to_unix(self) -> Option<UnixTime> {
         let in_range = (0..=9999).contains(&self.year)
@@ -267,6 +293,14 @@ mod tests {
     #[case("+026-01-02T03:04:05Z")]
     fn refuses_other_texts(#[case] text: &str) {
         assert_eq!(UnixTime::parse_rfc3339(text), Err(TimeFault::NotRfc3339));
+    }
+
+    #[rstest]
+    #[case(253_402_300_800, "10000-01-01T00:00:00Z")]
+    #[case(-62_167_219_200, "0000-01-01T00:00:00Z")]
+    #[case(-62_167_219_201, "-001-12-31T23:59:59Z")]
+    fn shows_years_of_other_lengths(#[case] seconds: i64, #[case] text: &str) {
+        assert_eq!(UnixTime(seconds).to_string(), text);
     }
 
     #[test]

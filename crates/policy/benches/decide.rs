@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use countersign_pki::{CheckedCsr, CsrLimits, UnixTime};
 use countersign_policy::{
-    Allowlist, Evidence, Expression, ListSource, Outcome, Policy, Request, Requester, Rule,
-    RuleEffect, RuleKind, SignerName, Token, TokenBinding, TokenFacts, TokenTerms, Verdict, Wishes,
-    decide,
+    Allowlist, Evidence, Expression, Guarded, ListSource, Outcome, Policy, Request, Requester,
+    Rule, RuleEffect, RuleKind, SignerName, Token, TokenBinding, TokenFacts, TokenTerms, Verdict,
+    Wishes, decide,
 };
 use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::keys;
@@ -30,11 +30,10 @@ fn decisions(c: &mut Criterion) {
     group.throughput(Throughput::Elements(1));
     for (case, rules) in cases(&signer) {
         let policy = Policy {
-            tokens: Default::default(),
             generation: 1,
             rules,
-            reserved_groups: Default::default(),
-            reserved_names: ["ca.example.com".to_owned(), "localhost".to_owned()].into(),
+            reserved: Guarded::names(["ca.example.com".to_owned(), "localhost".to_owned()]),
+            ..Policy::default()
         };
         let decided = || {
             let request = Request {
@@ -47,6 +46,7 @@ fn decisions(c: &mut Criterion) {
                 wishes: &wishes,
                 at: UnixTime(0),
                 renewal: false,
+                pod: None,
             };
             decide(&policy, &request, &evidence, UnixTime(1_800_000_000))
         };

@@ -1,7 +1,7 @@
 //! Access reviews: may the sender of a request do something else, which stands for the right to its certificate?
 //!
-//! A cluster says by roles and bindings who may do what. A rule that asks for such a right, the way Kubernetes' own approver
-//! asks a SubjectAccessReview (`authorization.k8s.io/v1`) of the CSR's user, leaves the decision to whoever binds roles.
+//! A cluster says by roles and bindings who may do what. A rule that asks for such a right, as a SubjectAccessReview
+//! (`authorization.k8s.io/v1`) does for the CSR's user, leaves the decision to whoever binds roles.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::evidence::Query;
 use crate::kinds::{Checked, Found, Looking};
+use crate::reason::ReasonCode;
 use crate::request::{Identity, Requester};
 use crate::rules::RuleEffect;
 use crate::verdict::Finding;
@@ -137,7 +138,7 @@ impl Looking<'_> {
             },
             AccessAnswer::Unavailable { reason } => {
                 let reason = format!("whether {who} may {question} cannot be known: {reason}");
-                Checked::unavailable("access_unavailable", reason)
+                Checked::unavailable(ReasonCode::AccessUnavailable, reason)
             }
         };
         let checked = Checked {
@@ -157,7 +158,7 @@ impl Looking<'_> {
 
     /// Who shows an enrolment token gets by a role what the token is for, once, and uses it up; nothing else. A role that is
     /// bound to all bearers would else make many certificates of a token for one.
-    fn with_token(&self, allowed: Checked) -> Found {
+    pub(crate) fn with_token(&self, allowed: Checked) -> Found {
         let token = self.token()?;
         Ok(match token.finding {
             Finding::Match => Checked {
@@ -191,8 +192,8 @@ fn who(requester: &Requester) -> Cow<'_, str> {
     }
 }
 
-const MATCHED: &str = "subject_access";
-const NOT_ALLOWED: &str = "access_not_allowed";
+const MATCHED: ReasonCode = ReasonCode::SubjectAccess;
+const NOT_ALLOWED: ReasonCode = ReasonCode::AccessNotAllowed;
 
 #[cfg(test)]
 mod tests {

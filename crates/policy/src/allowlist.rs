@@ -1,4 +1,4 @@
-//! Puppet's allowlist: one certname or domain glob a line.
+//! Allowlists: one certname or domain glob a line.
 //!
 //! The asterisk of a glob stands for labels at the front and nothing else: this is not a shell glob. A list says
 //! nothing about who is asking; whoever reaches the authority may claim any name on it that is free.
@@ -29,7 +29,7 @@ enum Kind {
 pub enum Apex {
     /// It does not: at least one label takes the asterisk's place, as the documentation says.
     Excluded,
-    /// It does, as Puppet Server behaves.
+    /// It does.
     Included,
 }
 

@@ -1,17 +1,15 @@
 //! The decision itself: one pure function.
 
-use std::borrow::Cow;
+use countersign_pki::UnixTime;
 
-use countersign_pki::{AltName, UnixTime};
-
-use crate::allowlist::wildcard_covers;
 use crate::evidence::{Evidence, PersonDecision, PersonVerdict, Query};
 use crate::expression::{Expression, Facts};
 use crate::facts::LedgerFacts;
 use crate::kinds::{Checked, Ending, Looking, short};
 use crate::masking::masked_tokens;
-use crate::request::Request;
-use crate::rules::{OnUnavailable, Otherwise, Policy, Rule, RuleEffect};
+use crate::reason::ReasonCode;
+use crate::request::{Identity, Request};
+use crate::rules::{OnUnavailable, Otherwise, Policy, Rule, RuleEffect, RuleKind};
 use crate::token::OnMissing;
 use crate::verdict::{
     Answer, Approval, Deciding, Effect, Explanation, Finding, Step, Use, Verdict,
@@ -45,7 +43,7 @@ pub fn decide(
         return Outcome::Done(by_person(policy, decision));
     }
     let mut so_far = Explanation::new(Effect::Pending, now, policy.generation);
-    let reserved = reserved_name(policy, request);
+    let reserved = policy.reserved_of(request);
     for rule in policy.rules_for(request.signer) {
         let asked = match ask(policy, rule, request, evidence, now, reserved) {
             Ok(asked) => asked,
@@ -100,6 +98,14 @@ pub fn decide(
             return Outcome::Done(Verdict::Deny(so_far));
         }
     }
+    if so_far.code.is_none() {
+        // What the last rule about nodes lacks is what the request waits for; one that is about others counts last.
+        let is_check = |step: &&Step| matches!(step.code, ReasonCode::Check(_));
+        let mut steps = so_far.steps.iter().rev().filter(is_check);
+        let lacking = steps.clone().find(|step| step.finding != Finding::Skipped);
+        let lacking = lacking.or_else(|| steps.next());
+        so_far.code = lacking.map(|step| step.code.clone()).unwrap_or_default();
+    }
     Outcome::Done(Verdict::Pending(so_far))
 }
 
@@ -127,7 +133,10 @@ fn by_person(policy: &Policy, decision: &PersonDecision) -> Verdict {
             actor: decision.actor.clone(),
             reason: decision.reason.clone(),
         }),
-        code: Cow::Borrowed("person"),
+        code: match decision.actor.identity == Identity::Authority {
+            true => ReasonCode::Authority,
+            false => ReasonCode::Person,
+        },
         ..Explanation::new(effect, decision.at, policy.generation)
     };
     match decision.verdict {
@@ -156,8 +165,11 @@ fn token_reason<'a>(
     so_far: &Explanation,
 ) -> Option<(&'a Rule, Step)> {
     let asked = || policy.rules_for(request.signer).zip(&so_far.steps);
-    let found = asked().find(|(_, step)| step.code.starts_with("token_"));
-    let found = found.or_else(|| asked().find(|(_, step)| step.code == "window_needs_token"));
+    let of_token =
+        |code: &ReasonCode| code.is_about_token() && *code != ReasonCode::ExistingCertificate;
+    let found = asked().find(|(_, step)| of_token(&step.code));
+    let found =
+        found.or_else(|| asked().find(|(_, step)| step.code == ReasonCode::WindowNeedsToken));
     found.map(|(rule, step)| (rule, step.clone()))
 }
 
@@ -174,7 +186,14 @@ fn ask(
         let reason = format!(
             "{name} is a name of the authority or of somebody with a role; only a person approves it"
         );
-        let checked = Checked::mismatch("reserved_name", reason);
+        let checked = Checked::mismatch(ReasonCode::ReservedName, reason);
+        return Ok(answered(rule, Answer::Abstain, vec![checked]));
+    }
+    let judges = rule.kinds.iter().any(RuleKind::is_about_nodes);
+    if let (Some(weakness), RuleEffect::Approve, false) =
+        (request.csr.unsignable(), rule.effect, judges)
+    {
+        let checked = Checked::mismatch(ReasonCode::Unsignable, weakness.to_string());
         return Ok(answered(rule, Answer::Abstain, vec![checked]));
     }
     if let Some(when) = &rule.when {
@@ -184,7 +203,7 @@ fn ask(
                 let reason = format!("does not apply: {}", short(when.source()));
                 let checked = Checked {
                     saw,
-                    ..Checked::new(Finding::Skipped, "skipped", reason)
+                    ..Checked::new(Finding::Skipped, ReasonCode::Skipped, reason)
                 };
                 return Ok(answered(rule, Answer::Abstain, vec![checked]));
             }
@@ -196,7 +215,7 @@ fn ask(
         request,
         evidence,
         now,
-        on_reject: policy.tokens.on_reject,
+        policy,
     };
     let mut done: Vec<Checked> = Vec::new();
     for kind in &rule.kinds {
@@ -244,8 +263,12 @@ pub(crate) fn holds(
         return Err(queries);
     }
     let nothing = LedgerFacts::default();
-    let unavailable =
-        |why: &String| Ok(Err(Checked::unavailable("store_unavailable", why.clone())));
+    let unavailable = |why: &String| {
+        Ok(Err(Checked::unavailable(
+            ReasonCode::StoreUnavailable,
+            why.clone(),
+        )))
+    };
     // What an expression does not look at cannot keep it from being true or false.
     let machine = machine.filter(|_| needs.machine);
     let ledger = ledger.filter(|_| needs.ledger);
@@ -273,7 +296,7 @@ pub(crate) fn holds(
             let reason = format!("{source} cannot be evaluated: {fault}");
             Err(Checked {
                 saw,
-                ..Checked::unavailable("expression_error", reason)
+                ..Checked::unavailable(ReasonCode::ExpressionError, reason)
             })
         }
     })
@@ -282,7 +305,7 @@ pub(crate) fn holds(
 fn answered(rule: &Rule, answer: Answer, done: Vec<Checked>) -> Asked {
     let last = done.last();
     let finding = last.map_or(Finding::Absent, |last| last.finding);
-    let code = last.map_or(Cow::Borrowed(""), |last| last.code.clone());
+    let code = last.map(|last| last.code.clone()).unwrap_or_default();
     let retry = done.iter().any(|checked| checked.retry);
     let waits = last.is_some_and(|last| last.ending == Some(Ending::Wait));
     let lifetime = done.iter().filter_map(|checked| checked.lifetime).min();
@@ -338,52 +361,9 @@ fn join(text: &mut String, more: &str) {
 impl Policy {
     /// The name in a request that is the authority's own, or of somebody with a role: no rule approves it.
     pub fn reserved_of(&self, request: &Request<'_>) -> Option<&str> {
-        reserved_name(self, request)
+        let carried = self
+            .reserved
+            .carried(request.csr.subject(), request.csr.alt_names());
+        carried.or_else(|| self.reserved.named(request.key))
     }
-
-    /// Whether a name is the authority's own, or of somebody with a role: no rule approves it.
-    pub fn reserves(&self, name: &str) -> bool {
-        let name = name.trim_end_matches('.').to_ascii_lowercase();
-        let mut ends = name.match_indices('.').filter_map(|(at, _)| name.get(at..));
-        let listed = |name: &str| self.reserved_names.contains(name);
-        listed(&name) || ends.any(listed)
-    }
-}
-
-fn reserved_name<'a>(policy: &'a Policy, request: &Request<'_>) -> Option<&'a str> {
-    let subject = request.csr.subject();
-    let mut groups = subject.organizations();
-    let group = groups.find_map(|group| policy.reserved_groups.get(group));
-    if let Some(group) = group {
-        return Some(group);
-    }
-    if policy.reserved_names.is_empty() {
-        return None;
-    }
-    let listed = |name: &str| policy.reserved_names.get(name).map(String::as_str);
-    let reserved = |name: &str| {
-        let ends = name.match_indices('.').filter_map(|(at, _)| name.get(at..));
-        listed(name).or_else(|| ends.into_iter().find_map(listed))
-    };
-    // A wildcard is as good as each name that it stands for.
-    let covered = |name: &str| {
-        let mut all = policy.reserved_names.iter().map(String::as_str);
-        match name.starts_with("*.") {
-            true => all.find(|reserved| wildcard_covers(name, reserved)),
-            false => None,
-        }
-    };
-    let is_reserved = |name: &str| {
-        let name = name.trim_end_matches('.').to_ascii_lowercase();
-        reserved(&name).or_else(|| covered(&name))
-    };
-    let names = subject.common_names().chain([request.key]);
-    let alt_names = request.csr.alt_names().iter();
-    names.into_iter().find_map(is_reserved).or_else(|| {
-        alt_names.into_iter().find_map(|name| match name {
-            AltName::Dns(name) => is_reserved(name),
-            AltName::Ip(address) => listed(&address.to_canonical().to_string()),
-            AltName::Email(_) | AltName::Uri(_) | AltName::Other { .. } => None,
-        })
-    })
 }

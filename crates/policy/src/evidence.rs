@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::access::{AccessAnswer, AccessQuestion, RecordedAccess};
 use crate::allowlist::Allowlist;
 use crate::facts::{BuildWindow, Execution, LedgerFacts, ListFile, Machine, WebhookAnswer};
+use crate::node::{ClusterFact, ClusterQuery, RequestState};
 use crate::request::Requester;
 use crate::rules::{Executable, Webhook};
 use crate::token::TokenFacts;
@@ -39,6 +40,8 @@ pub enum Query {
     Token,
     /// May the sender do this?
     SubjectAccess(Arc<AccessQuestion>),
+    /// What does the cluster know?
+    Cluster(ClusterQuery),
 }
 
 /// A fact that was looked for: what was found, or why nothing could be.
@@ -64,6 +67,8 @@ pub struct Evidence {
     ledger: Option<Timed<Looked<LedgerFacts>>>,
     token: Option<Timed<Looked<TokenFacts>>>,
     access: BTreeMap<Arc<AccessQuestion>, Timed<AccessAnswer>>,
+    cluster: BTreeMap<ClusterQuery, Timed<Looked<ClusterFact>>>,
+    request_state: RequestState,
     stand_ins: BTreeMap<String, Finding>,
 }
 
@@ -162,6 +167,26 @@ impl Evidence {
         self
     }
 
+    /// Records the answer to [`Query::Cluster`], or why there is none.
+    #[must_use]
+    pub fn with_cluster(
+        mut self,
+        query: ClusterQuery,
+        fact: Looked<ClusterFact>,
+        micros: u64,
+    ) -> Self {
+        let value = fact;
+        self.cluster.insert(query, Timed { value, micros });
+        self
+    }
+
+    /// Says in which state the object is that carries the request; without it, it is open.
+    #[must_use]
+    pub fn with_request_state(mut self, state: RequestState) -> Self {
+        self.request_state = state;
+        self
+    }
+
     /// Lets every kind of the rule of that name whose evidence is outside (executable, webhook, token, subjectAccess) find
     /// this, so that a policy can be tried without the outside.
     #[must_use]
@@ -204,6 +229,14 @@ impl Evidence {
 
     pub(crate) fn access(&self, question: &AccessQuestion) -> Option<&Timed<AccessAnswer>> {
         self.access.get(question)
+    }
+
+    pub(crate) fn cluster(&self, query: &ClusterQuery) -> Option<&Timed<Looked<ClusterFact>>> {
+        self.cluster.get(query)
+    }
+
+    pub(crate) fn request_state(&self) -> RequestState {
+        self.request_state
     }
 
     pub(crate) fn stand_in(&self, rule: &str) -> Option<Finding> {

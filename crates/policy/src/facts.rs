@@ -2,11 +2,14 @@
 //!
 //! All of it can be written down with a decision and read again when the decision is replayed.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use countersign_pki::UnixTime;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::request::{Identity, Requester};
 
 /// An inventory record: a host that is expected to enrol.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -79,7 +82,7 @@ pub struct MachineAddress {
     pub address: String,
 }
 
-/// The kinds of addresses, with the words that Kubernetes has for them.
+/// The kinds of addresses, with the words that inventories of nodes have for them.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -126,6 +129,54 @@ impl AddressKind {
 impl fmt::Display for AddressKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.word())
+    }
+}
+
+/// A pod that a certificate is for, as the cluster knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodFacts {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name there.
+    pub name: String,
+    /// Its identity.
+    pub uid: String,
+    /// The service account that it runs as.
+    pub service_account: String,
+    /// That account's identity.
+    pub service_account_uid: String,
+    /// The node that it runs on.
+    pub node: String,
+    /// Its labels, which its author chose.
+    pub labels: BTreeMap<String, String>,
+    /// What its author wishes of the signer; nobody has verified any of it.
+    pub annotations: BTreeMap<String, String>,
+}
+
+impl PodFacts {
+    /// What the cluster calls the service account as a user.
+    pub fn username(&self) -> String {
+        format!(
+            "system:serviceaccount:{}:{}",
+            self.namespace, self.service_account
+        )
+    }
+
+    /// The service account as the sender of the pod's requests.
+    pub fn requester(&self) -> Requester {
+        Requester {
+            identity: Identity::User {
+                username: self.username(),
+                groups: vec![
+                    "system:serviceaccounts".to_owned(),
+                    format!("system:serviceaccounts:{}", self.namespace),
+                    "system:authenticated".to_owned(),
+                ],
+                uid: self.service_account_uid.clone(),
+                extra: BTreeMap::new(),
+            },
+            source: None,
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use countersign_pki::UnixTime;
 
 use crate::nearest::nearest;
 use crate::span::Span;
-use crate::yaml::{Content, Entry, Node, Place};
+use crate::yaml::{Content, Entry, Node, SourcePosition};
 
 /// Something that is wrong with a file of policies or of policy tests.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -17,7 +17,7 @@ pub struct PolicyFault {
     /// The file.
     pub file: PathBuf,
     /// Where in the file; line 0 where it is the file as a whole.
-    pub place: Place,
+    pub place: SourcePosition,
     /// The key, as `spec.rules[2].approve.webhook.url`; empty where it is the file as a whole.
     pub key: String,
     /// What is wrong and what would be right.
@@ -29,14 +29,14 @@ impl PolicyFault {
     pub fn of_file(file: &Path, what: String) -> Self {
         Self {
             file: file.to_owned(),
-            place: Place::default(),
+            place: SourcePosition::default(),
             key: String::new(),
             what,
         }
     }
 }
 
-struct Shown<'a>(&'a Place);
+struct Shown<'a>(&'a SourcePosition);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -78,7 +78,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Complains about a key of a mapping.
-    pub(crate) fn complain(&mut self, place: Place, key: &str, what: impl Into<String>) {
+    pub(crate) fn complain(&mut self, place: SourcePosition, key: &str, what: impl Into<String>) {
         if self.faults.len() < MAX_FAULTS {
             self.faults.push(PolicyFault {
                 file: self.file.to_owned(),
@@ -101,7 +101,7 @@ pub(crate) struct Field<'n> {
 #[derive(Clone, Debug)]
 pub(crate) struct Fields<'n> {
     path: String,
-    pub(crate) place: Place,
+    pub(crate) place: SourcePosition,
     entries: &'n [Entry],
 }
 
@@ -354,7 +354,7 @@ impl<'n> Fields<'n> {
     }
 
     /// Where a key stands.
-    pub(crate) fn place_of(&self, key: &str) -> Place {
+    pub(crate) fn place_of(&self, key: &str) -> SourcePosition {
         let entry = self.entries.iter().find(|entry| entry.key == key);
         entry.map_or(self.place, |entry| entry.place)
     }

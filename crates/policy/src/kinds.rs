@@ -11,15 +11,18 @@ use crate::evidence::{AutosignFile, Evidence, Query};
 use crate::expression::Expression;
 use crate::facts::{BuildWindow, Execution, ListFile, WebhookAnswer};
 use crate::machine;
+use crate::reason::ReasonCode;
 use crate::request::Request;
-use crate::rules::{Executable, ListSource, MachineRule, Rule, RuleEffect, RuleKind, Webhook};
-use crate::token::{self, OnToken, TokenFacts, token_name};
+use crate::rules::{
+    Executable, ListSource, MachineRule, Policy, Rule, RuleEffect, RuleKind, Webhook,
+};
+use crate::token::{self, OnToken, TokenFacts};
 use crate::verdict::{Finding, Use};
 
 /// What one kind found.
 pub(crate) struct Checked {
     pub(crate) finding: Finding,
-    pub(crate) code: Cow<'static, str>,
+    pub(crate) code: ReasonCode,
     pub(crate) reason: String,
     pub(crate) saw: String,
     pub(crate) micros: u64,
@@ -44,10 +47,10 @@ pub(crate) enum Ending {
 }
 
 impl Checked {
-    pub(crate) fn new(finding: Finding, code: &'static str, reason: String) -> Self {
+    pub(crate) fn new(finding: Finding, code: ReasonCode, reason: String) -> Self {
         Self {
             finding,
-            code: Cow::Borrowed(code),
+            code,
             reason,
             saw: String::new(),
             micros: 0,
@@ -60,19 +63,19 @@ impl Checked {
         }
     }
 
-    pub(crate) fn matching(code: &'static str, reason: String) -> Self {
+    pub(crate) fn matching(code: ReasonCode, reason: String) -> Self {
         Self::new(Finding::Match, code, reason)
     }
 
-    pub(crate) fn absent(code: &'static str, reason: String) -> Self {
+    pub(crate) fn absent(code: ReasonCode, reason: String) -> Self {
         Self::new(Finding::Absent, code, reason)
     }
 
-    pub(crate) fn mismatch(code: &'static str, reason: String) -> Self {
+    pub(crate) fn mismatch(code: ReasonCode, reason: String) -> Self {
         Self::new(Finding::Mismatch, code, reason)
     }
 
-    pub(crate) fn unavailable(code: &'static str, reason: String) -> Self {
+    pub(crate) fn unavailable(code: ReasonCode, reason: String) -> Self {
         Self {
             retry: true,
             ..Self::new(Finding::Unavailable, code, reason)
@@ -86,8 +89,7 @@ pub(crate) struct Looking<'a> {
     pub(crate) request: &'a Request<'a>,
     pub(crate) evidence: &'a Evidence,
     pub(crate) now: UnixTime,
-    /// What becomes of a request whose token is wrong.
-    pub(crate) on_reject: OnToken,
+    pub(crate) policy: &'a Policy,
 }
 
 pub(crate) type Found = Result<Checked, Vec<Query>>;
@@ -96,13 +98,15 @@ impl Looking<'_> {
     /// What one kind finds. `Err`: it needs these first.
     pub(crate) fn at(&self, kind: &RuleKind) -> Found {
         match kind {
-            RuleKind::Always => Ok(Checked::matching("always", String::new())),
+            RuleKind::Always => Ok(Checked::matching(ReasonCode::Always, String::new())),
             RuleKind::Cel(expression) => self.expression(expression),
             RuleKind::Allowlist(source) => self.allowlist(source),
             RuleKind::Window => self.window(),
             RuleKind::Token => self.token(),
             RuleKind::SubjectAccess(question) => self.subject_access(question),
             RuleKind::Machine(rule) => self.machine(*rule),
+            RuleKind::NodeClient(rule) => self.node_client(rule),
+            RuleKind::NodeServing(rule) => self.node_serving(rule),
             RuleKind::Executable(executable) => self.executable(executable),
             RuleKind::Webhook(webhook) => self.webhook(webhook),
             RuleKind::AutosignFile { path, apex } => self.autosign(path, *apex),
@@ -115,11 +119,11 @@ impl Looking<'_> {
         Ok(match held {
             Ok((true, saw)) => Checked {
                 saw,
-                ..Checked::matching("cel", format!("holds: {source}"))
+                ..Checked::matching(ReasonCode::Cel, format!("holds: {source}"))
             },
             Ok((false, saw)) => Checked {
                 saw,
-                ..Checked::absent("cel", format!("does not hold: {source}"))
+                ..Checked::absent(ReasonCode::Cel, format!("does not hold: {source}"))
             },
             Err(checked) => checked,
         })
@@ -137,7 +141,7 @@ impl Looking<'_> {
                     ListFile::Unusable(why) => {
                         return Ok(Checked {
                             micros: file.micros,
-                            ..Checked::unavailable("allowlist_unreadable", why.clone())
+                            ..Checked::unavailable(ReasonCode::AllowlistUnreadable, why.clone())
                         });
                     }
                 }
@@ -159,7 +163,7 @@ impl Looking<'_> {
     fn on_deny_list(&self, list: &Allowlist) -> Checked {
         if !list.is_clean() {
             let reason = "the list has lines that mean nothing".to_owned();
-            return Checked::unavailable("allowlist_unreadable", reason);
+            return Checked::unavailable(ReasonCode::AllowlistUnreadable, reason);
         }
         let csr = self.request.csr;
         let common_names = csr.subject().common_names();
@@ -173,15 +177,19 @@ impl Looking<'_> {
                 }
             }));
         match names.find_map(|name| list.covering(name)) {
-            Some(pattern) => Checked::matching("allowlist", format!("{pattern} is on the list")),
-            None => Checked::absent("not_listed", "not on the list".to_owned()),
+            Some(pattern) => {
+                Checked::matching(ReasonCode::Allowlist, format!("{pattern} is on the list"))
+            }
+            None => Checked::absent(ReasonCode::NotListed, "not on the list".to_owned()),
         }
     }
 
     fn on_list(&self, list: &Allowlist, apex: Apex) -> Checked {
         match list.matching(self.request.name, apex) {
-            Some(pattern) => Checked::matching("allowlist", format!("{pattern} is on the list")),
-            None => Checked::absent("not_listed", "not on the list".to_owned()),
+            Some(pattern) => {
+                Checked::matching(ReasonCode::Allowlist, format!("{pattern} is on the list"))
+            }
+            None => Checked::absent(ReasonCode::NotListed, "not on the list".to_owned()),
         }
     }
 
@@ -190,8 +198,11 @@ impl Looking<'_> {
             return Err(vec![Query::Window]);
         };
         let checked = match &window.value {
-            Err(why) => Checked::unavailable("store_unavailable", why.clone()),
-            Ok(None) => Checked::absent("window_closed", "no build window is open".to_owned()),
+            Err(why) => Checked::unavailable(ReasonCode::StoreUnavailable, why.clone()),
+            Ok(None) => Checked::absent(
+                ReasonCode::WindowClosed,
+                "no build window is open".to_owned(),
+            ),
             Ok(Some(window)) => self.in_window(window)?,
         };
         Ok(Checked {
@@ -211,7 +222,7 @@ impl Looking<'_> {
         } = window;
         let saw =
             format!("window from {opens_at} to {closes_at}, {issuances} of {max_issuances} used");
-        let closed = |reason| Checked::absent("window_closed", reason);
+        let closed = |reason| Checked::absent(ReasonCode::WindowClosed, reason);
         let checked = if now < *opens_at {
             closed(format!("the build window opens at {opens_at}"))
         } else if now >= *closes_at {
@@ -228,11 +239,14 @@ impl Looking<'_> {
                 (true, RuleEffect::Approve) => self.in_window_with_token(used)?,
                 (false, RuleEffect::Approve) => Checked {
                     uses: vec![used],
-                    ..Checked::matching("window", "a build window without token is open".to_owned())
+                    ..Checked::matching(
+                        ReasonCode::Window,
+                        "a build window without token is open".to_owned(),
+                    )
                 },
                 // What is denied while a window is open is not let through by a token.
                 (_, RuleEffect::Deny) => {
-                    Checked::matching("window", "a build window is open".to_owned())
+                    Checked::matching(ReasonCode::Window, "a build window is open".to_owned())
                 }
             }
         };
@@ -244,7 +258,7 @@ impl Looking<'_> {
         if self.asks_for_token() {
             return Ok(Checked {
                 uses: vec![used],
-                ..Checked::matching("window", "a build window is open".to_owned())
+                ..Checked::matching(ReasonCode::Window, "a build window is open".to_owned())
             });
         }
         let mut token = self.token()?;
@@ -252,14 +266,14 @@ impl Looking<'_> {
             Finding::Match => {
                 token.uses.push(used);
                 Ok(Checked {
-                    code: Cow::Borrowed("window"),
+                    code: ReasonCode::Window,
                     reason: format!("a build window is open; {}", token.reason),
                     ..token
                 })
             }
             Finding::Absent | Finding::Skipped => {
                 let reason = "the build window wants an enrolment token beside the name".to_owned();
-                Ok(Checked::absent("window_needs_token", reason))
+                Ok(Checked::absent(ReasonCode::WindowNeedsToken, reason))
             }
             Finding::Mismatch | Finding::Unavailable => Ok(token),
         }
@@ -272,9 +286,9 @@ impl Looking<'_> {
     }
 
     pub(crate) fn token(&self) -> Found {
-        if let Some(stand_in) = self.stand_in("token", "token_missing") {
+        if let Some(stand_in) = self.stand_in(ReasonCode::Token, ReasonCode::TokenMissing) {
             return Ok(match stand_in.finding {
-                Finding::Mismatch => self.rejected_token("token_unknown", stand_in.reason),
+                Finding::Mismatch => self.rejected_token(ReasonCode::TokenUnknown, stand_in.reason),
                 Finding::Match | Finding::Absent | Finding::Unavailable | Finding::Skipped => {
                     stand_in
                 }
@@ -285,33 +299,36 @@ impl Looking<'_> {
         };
         let rejected = |code, reason| self.rejected_token(code, reason);
         let checked = match &found.value {
-            Err(why) => Checked::unavailable("store_unavailable", why.clone()),
+            Err(why) => Checked::unavailable(ReasonCode::StoreUnavailable, why.clone()),
             Ok(TokenFacts::Missing) => {
                 let reason = "the request has no enrolment token".to_owned();
-                Checked::absent("token_missing", reason)
+                Checked::absent(ReasonCode::TokenMissing, reason)
             }
             Ok(TokenFacts::Malformed { why }) => rejected(
-                "token_malformed",
+                ReasonCode::TokenMalformed,
                 format!("this is no enrolment token: {why}"),
             ),
             Ok(TokenFacts::Ambiguous { why }) => {
                 let reason = format!("the request has no single enrolment token: {why}");
-                rejected("token_ambiguous", reason)
+                rejected(ReasonCode::TokenAmbiguous, reason)
             }
             Ok(TokenFacts::Unknown { id }) => {
                 let reason = format!("enrolment token {id} is not known");
-                rejected("token_unknown", reason)
+                rejected(ReasonCode::TokenUnknown, reason)
             }
             Ok(TokenFacts::Known(known)) => {
                 let id = &known.id;
-                match token::compare(known, self.request, self.now) {
+                match token::compare(self.policy, known, self.request, self.now) {
                     Ok(()) => Checked {
                         uses: vec![Use::Token {
                             id: id.clone(),
-                            name: token_name(self.request).to_owned(),
+                            name: self.policy.token_name(self.request).to_owned(),
                             replaces: known.replaced(self.now).is_some(),
                         }],
-                        ..Checked::matching("token", format!("enrolment token {id} is for it"))
+                        ..Checked::matching(
+                            ReasonCode::Token,
+                            format!("enrolment token {id} is for it"),
+                        )
                     },
                     Err(difference) => {
                         let reason = format!("enrolment token {id}: {}", difference.reason);
@@ -326,9 +343,9 @@ impl Looking<'_> {
         })
     }
 
-    fn rejected_token(&self, code: &'static str, reason: String) -> Checked {
+    fn rejected_token(&self, code: ReasonCode, reason: String) -> Checked {
         Checked {
-            ending: Some(match self.on_reject {
+            ending: Some(match self.policy.tokens.on_reject {
                 OnToken::Deny => Ending::Deny,
                 OnToken::Pend => Ending::Wait,
             }),
@@ -341,10 +358,10 @@ impl Looking<'_> {
             return Err(vec![Query::Machine]);
         };
         let checked = match &found.value {
-            Err(why) => Checked::unavailable("store_unavailable", why.clone()),
+            Err(why) => Checked::unavailable(ReasonCode::StoreUnavailable, why.clone()),
             Ok(None) => {
                 let reason = format!("{} is not in the inventory", self.request.name);
-                Checked::absent("machine_unknown", reason)
+                Checked::absent(ReasonCode::MachineUnknown, reason)
             }
             Ok(Some(known)) => match machine::compare(rule, known, self.request, self.now) {
                 Ok(()) => Checked {
@@ -352,7 +369,10 @@ impl Looking<'_> {
                         name: known.name.clone(),
                         once: rule.once || known.single_use,
                     }],
-                    ..Checked::matching("machine", format!("the inventory expects {}", known.name))
+                    ..Checked::matching(
+                        ReasonCode::Machine,
+                        format!("the inventory expects {}", known.name),
+                    )
                 },
                 Err(difference) => Checked::mismatch(difference.code, difference.reason),
             },
@@ -364,7 +384,9 @@ impl Looking<'_> {
     }
 
     fn executable(&self, executable: &Executable) -> Found {
-        if let Some(stand_in) = self.stand_in("executable", "executable_declined") {
+        if let Some(stand_in) =
+            self.stand_in(ReasonCode::Executable, ReasonCode::ExecutableDeclined)
+        {
             return Ok(stand_in);
         }
         let Some(said) = self.evidence.execution(&executable.path) else {
@@ -372,23 +394,24 @@ impl Looking<'_> {
         };
         let shown = executable.path.display();
         let checked = match &said.value {
-            Execution::Approved => {
-                Checked::matching("executable", format!("{shown} ended with status 0"))
-            }
+            Execution::Approved => Checked::matching(
+                ReasonCode::Executable,
+                format!("{shown} ended with status 0"),
+            ),
             Execution::Declined(why) => {
-                Checked::absent("executable_declined", format!("{shown} {why}"))
+                Checked::absent(ReasonCode::ExecutableDeclined, format!("{shown} {why}"))
             }
             // Who cannot say has not said yes; nor has it cleared anybody whom it might have denied.
             Execution::Failed(why) => match self.rule.effect {
                 RuleEffect::Approve => {
-                    Checked::absent("executable_declined", format!("{shown} {why}"))
+                    Checked::absent(ReasonCode::ExecutableDeclined, format!("{shown} {why}"))
                 }
                 RuleEffect::Deny => {
-                    Checked::unavailable("executable_failed", format!("{shown} {why}"))
+                    Checked::unavailable(ReasonCode::ExecutableFailed, format!("{shown} {why}"))
                 }
             },
             Execution::Unavailable(why) => {
-                Checked::unavailable("executable_busy", format!("{shown} {why}"))
+                Checked::unavailable(ReasonCode::ExecutableBusy, format!("{shown} {why}"))
             }
         };
         Ok(Checked {
@@ -398,7 +421,7 @@ impl Looking<'_> {
     }
 
     fn webhook(&self, webhook: &std::sync::Arc<Webhook>) -> Found {
-        if let Some(stand_in) = self.stand_in("webhook", "webhook_pending") {
+        if let Some(stand_in) = self.stand_in(ReasonCode::Webhook, ReasonCode::WebhookPending) {
             return Ok(stand_in);
         }
         let Some(said) = self.evidence.webhook(webhook) else {
@@ -414,18 +437,20 @@ impl Looking<'_> {
                 ttl_seconds,
             } => Checked {
                 lifetime: *ttl_seconds,
-                ..Checked::matching("webhook", with("allows it", reason))
+                ..Checked::matching(ReasonCode::Webhook, with("allows it", reason))
             },
             WebhookAnswer::Deny { reason } => Checked {
                 ending: Some(Ending::Deny),
-                ..Checked::mismatch("webhook_denied", with("denies it", reason))
+                ..Checked::mismatch(ReasonCode::WebhookDenied, with("denies it", reason))
             },
-            WebhookAnswer::Pend { reason } => {
-                Checked::absent("webhook_pending", with("leaves it to others", reason))
-            }
-            WebhookAnswer::Unavailable { reason } => {
-                Checked::unavailable("webhook_error", with("gave no answer that counts", reason))
-            }
+            WebhookAnswer::Pend { reason } => Checked::absent(
+                ReasonCode::WebhookPending,
+                with("leaves it to others", reason),
+            ),
+            WebhookAnswer::Unavailable { reason } => Checked::unavailable(
+                ReasonCode::WebhookError,
+                with("gave no answer that counts", reason),
+            ),
         };
         Ok(Checked {
             micros: said.micros,
@@ -440,11 +465,13 @@ impl Looking<'_> {
         };
         let shown = path.display();
         let checked = match &file.value {
-            AutosignFile::Missing => Checked::absent("not_listed", format!("there is no {shown}")),
-            // Puppet's users expect to find such a request waiting.
+            AutosignFile::Missing => {
+                Checked::absent(ReasonCode::NotListed, format!("there is no {shown}"))
+            }
+            // Whoever has such a setting expects to find the request waiting.
             AutosignFile::Unusable(why) => Checked {
                 retry: false,
-                ..Checked::unavailable("allowlist_unreadable", why.clone())
+                ..Checked::unavailable(ReasonCode::AllowlistUnreadable, why.clone())
             },
             AutosignFile::List(list) => {
                 let checked = self.on_list(list, apex);
@@ -476,18 +503,14 @@ impl Looking<'_> {
     }
 
     /// What somebody who tries the policy lets this rule's outside say.
-    pub(crate) fn stand_in(
-        &self,
-        matched: &'static str,
-        declined: &'static str,
-    ) -> Option<Checked> {
+    pub(crate) fn stand_in(&self, matched: ReasonCode, declined: ReasonCode) -> Option<Checked> {
         let finding = self.evidence.stand_in(&self.rule.name)?;
         let reason = "as the trial says".to_owned();
         Some(match finding {
             Finding::Match => Checked::matching(matched, reason),
             Finding::Absent | Finding::Skipped => Checked::absent(declined, reason),
             Finding::Mismatch => Checked::mismatch(declined, reason),
-            Finding::Unavailable => Checked::unavailable("unavailable", reason),
+            Finding::Unavailable => Checked::unavailable(ReasonCode::Unavailable, reason),
         })
     }
 }

@@ -17,10 +17,14 @@ mod evidence;
 mod expression;
 mod facts;
 mod fields;
+mod guarded;
+pub mod json;
 mod kinds;
 mod machine;
 mod masking;
 mod nearest;
+mod node;
+mod reason;
 mod request;
 mod rules;
 mod span;
@@ -40,22 +44,31 @@ pub use evidence::{
 pub use expression::{EvaluationFault, Expression, ExpressionFault, Facts, Needs};
 pub use facts::{
     AddressKind, BuildWindow, Execution, LedgerCertificate, LedgerFacts, LedgerRevocation,
-    ListFile, Machine, MachineAddress, WebhookAnswer,
+    ListFile, Machine, MachineAddress, PodFacts, WebhookAnswer,
 };
 pub use fields::PolicyFault;
-pub use masking::{looks_like_a_token, masked_tokens, mentions_token};
+pub use guarded::Guarded;
+pub use masking::{could_be_secret, looks_like_a_token, masked_tokens};
 pub use nearest::nearest;
-pub use request::{Identity, Request, Requester, SignerName, SignerNameFault, Wishes};
+pub use node::{
+    CheckId, Checks, ClusterFact, ClusterMachine, ClusterNode, ClusterQuery, ClusterRequest,
+    Compat, Egress, NameAnswer, NameOptions, NamePattern, NodeAddress, NodeClientRule, NodeRequest,
+    NodeServingRule, Preset, Queue, RequestState, ServedChain, Switch, Waiting, bundle_of,
+    egress_of, inventory_machine, judge_unreadable, machine_of, network_type_of, node_of, queue_of,
+    related_requests, request_state_of,
+};
+pub use reason::ReasonCode;
+pub use request::{Identity, Request, Requester, SignerName, SignerNameFault, Wishes, one_source};
 pub use rules::{
     CaBundle, Executable, ListSource, MachineRule, OnUnavailable, Otherwise, Policy, Rule,
     RuleEffect, RuleKind, Webhook, WebhookMode,
 };
 pub use span::{Span, SpanFault};
 pub use token::{
-    Network, OnMissing, OnToken, Token, TokenBinding, TokenFacts, TokenHandling, TokenTerms,
-    TokenUse, TokenUseState, carries_token, differs, is_misuse, suits, token_name,
+    MachineSubject, Network, OnMissing, OnToken, Token, TokenBinding, TokenFacts, TokenHandling,
+    TokenTerms, TokenUse, TokenUseState, carries_token,
 };
 pub use verdict::{
     Answer, Approval, Deciding, Effect, Explanation, Finding, Step, TokenUsed, Use, Verdict,
 };
-pub use yaml::Place;
+pub use yaml::SourcePosition;

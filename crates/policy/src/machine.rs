@@ -5,12 +5,13 @@ use std::net::IpAddr;
 use countersign_pki::{AltName, UnixTime, oid};
 
 use crate::facts::Machine;
+use crate::reason::ReasonCode;
 use crate::request::Request;
 use crate::rules::MachineRule;
 
 /// Why a request is not the expected one.
 pub(crate) struct Difference {
-    pub(crate) code: &'static str,
+    pub(crate) code: ReasonCode,
     pub(crate) reason: String,
 }
 
@@ -26,7 +27,7 @@ pub(crate) fn compare(
     expected_now(rule, machine, now)?;
     if let Some(at) = machine.enrolled.filter(|_| rule.once || machine.single_use) {
         return Err(Difference {
-            code: "machine_enrolled",
+            code: ReasonCode::MachineEnrolled,
             reason: format!("{} has enrolled at {at} already", machine.name),
         });
     }
@@ -41,7 +42,7 @@ pub(crate) fn compare(
 
 fn expected_now(rule: MachineRule, machine: &Machine, now: UnixTime) -> Result<(), Difference> {
     let outside = |reason: String| Difference {
-        code: "machine_window",
+        code: ReasonCode::MachineWindow,
         reason: format!("{} {reason}", machine.name),
     };
     if let Some(from) = machine.not_before.filter(|from| now < *from) {
@@ -68,11 +69,11 @@ fn same_id(
     if recorded.is_empty() {
         return Ok(());
     }
-    let shown = oid::puppet_oid(extension)
+    let shown = oid::registered_oid(extension)
         .and_then(|oid| request.csr.extension(&oid))
         .and_then(countersign_pki::Extension::text_value);
     let different = |reason| Difference {
-        code: "machine_id",
+        code: ReasonCode::MachineId,
         reason,
     };
     match shown {
@@ -100,7 +101,7 @@ fn known_names(machine: &Machine, request: &Request<'_>) -> Result<(), Differenc
         };
         if !is_known {
             return Err(Difference {
-                code: "machine_address",
+                code: ReasonCode::MachineAddress,
                 reason: format!("the record of {} does not have {shown}", machine.name),
             });
         }

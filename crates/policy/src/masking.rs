@@ -6,9 +6,11 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use countersign_pki::secret_shape::{Placed, possible_secret, secret_behind_id};
+
 /// A text with the secret of every token in it replaced; the public part stays.
 pub fn masked_tokens(text: &str) -> Cow<'_, str> {
-    if !mentions_token(text) {
+    if !mentions_token(text) && damaged_in(text).is_none() {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len());
@@ -21,18 +23,24 @@ pub fn masked_tokens(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Whether so much of a token's secret stands in a text that it is none for a name: half of one at least, behind `ott1.`.
-/// A host may be called `ott1.example.com`.
+/// Whether so much of a token's secret stands in a text that it is none for a name: half of one at least, behind `ott1.` or
+/// behind an identifier. A host may be called `ott1.example.com`.
 pub fn looks_like_a_token(text: &str) -> bool {
     let has_half = |piece| match piece {
         Piece::Plain(_) => false,
         Piece::Secret(secret) => longest_run(secret, is_base32) >= HALF_SECRET,
     };
-    mentions_token(text) && Pieces::of(text).any(has_half)
+    (mentions_token(text) || damaged_in(text).is_some()) && Pieces::of(text).any(has_half)
+}
+
+/// Whether something in a text could be the secret of a token, wherever it was damaged or cut off; also a word of a
+/// person, so this is for places that nobody misses.
+pub fn could_be_secret(text: &str) -> bool {
+    mentions_token(text) || possible_secret(characters(text)).is_some()
 }
 
 /// Whether what every token begins with is anywhere in a text, in any case, with or without percent-encoding (RFC 3986 2.1).
-pub fn mentions_token(text: &str) -> bool {
+fn mentions_token(text: &str) -> bool {
     prefix_in(text).is_some()
 }
 
@@ -97,6 +105,15 @@ impl<'a> Pieces<'a> {
         }
     }
 
+    /// Splits a word that has a secret behind an identifier.
+    fn begun_damaged(&mut self, word: &'a str, secret: usize) -> Piece<'a> {
+        let (public, secret) = word.split_at_checked(secret).unwrap_or(("", word));
+        self.expected = BEHIND_PREFIX.saturating_sub(secret.len());
+        self.shortest = SHORTEST_PART;
+        self.secret = secret;
+        Piece::Plain(public)
+    }
+
     /// A word that has no beginning of a token.
     fn followed(&mut self, word: &'a str) -> Piece<'a> {
         let is_expected = self.expected > 0;
@@ -125,9 +142,15 @@ impl<'a> Iterator for Pieces<'a> {
             return Some(Piece::Plain(end));
         }
         let word = self.word();
+        let damaged = damaged_in(word);
         Some(match prefix_in(word) {
-            Some(prefix) => self.begun(word, prefix),
-            None => self.followed(word),
+            Some(prefix) if damaged.is_none_or(|secret| secret > prefix.start) => {
+                self.begun(word, prefix)
+            }
+            Some(_) | None => match damaged {
+                Some(secret) => self.begun_damaged(word, secret),
+                None => self.followed(word),
+            },
         })
     }
 }
@@ -144,6 +167,23 @@ fn prefix_in(text: &str) -> Option<Range<usize>> {
             rest = behind;
         }
         Some(at..text.len().saturating_sub(rest.len()))
+    })
+}
+
+/// Where a secret stands behind an identifier, whatever is in front of that.
+fn damaged_in(text: &str) -> Option<usize> {
+    secret_behind_id(characters(text))
+}
+
+/// The characters of a text, each of which may be percent-encoded. What ends a word separates nothing inside of one.
+fn characters(text: &str) -> impl Iterator<Item = Placed> {
+    let mut rest = text.as_bytes();
+    std::iter::from_fn(move || {
+        let place = text.len().saturating_sub(rest.len());
+        let (character, behind) = decoded(rest)?;
+        rest = behind;
+        let ends = ends_word(char::from(character));
+        Some((place, if ends { 0 } else { character }))
     })
 }
 
@@ -278,6 +318,14 @@ mod tests {
             VECTOR.replace("ott1.", "%6Ftt1%2E"),
             VECTOR.replace("ott1.aaaqeayeaudaocaj", "ott1."),
             VECTOR.replace("ott1.aaaqeayeaudaocaj.", "ott1."),
+            VECTOR.replace("ott1.", "ott2."),
+            VECTOR.replace("ott1.", "0tt1."),
+            VECTOR.replace("ott1.", "0tt1.").to_uppercase(),
+            VECTOR.replace("ott1.", ""),
+            VECTOR.replace("ott1", "ott").replace('.', ":"),
+            VECTOR.replace("ott1.", "ott1:").replace("caj.", "caj%2e"),
+            format!("{}/{VECTOR}", VECTOR.replace("ott1.", "ott2.")),
+            format!("name=\"{}\"", VECTOR.replace("ott1.", "oott2.")),
         ] {
             assert!(looks_like_a_token(&text), "{text}");
             assert!(!tells(&masked_tokens(&text)), "{text}");

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use countersign_pki::{CheckedCsr, UnixTime};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::facts::PodFacts;
 
 /// One request as the rules see it.
 pub struct Request<'a> {
@@ -28,6 +30,8 @@ pub struct Request<'a> {
     pub at: UnixTime,
     /// Whether it asks to renew a certificate that its sender holds.
     pub renewal: bool,
+    /// The pod that it is for, if it is for one; everything in it has been looked up.
+    pub pod: Option<&'a PodFacts>,
 }
 
 /// The authenticated sender of a request or of an administrative call.
@@ -70,6 +74,17 @@ impl fmt::Display for Requester {
             Some(address) => write!(f, " from {address}"),
             None => Ok(()),
         }
+    }
+}
+
+/// Who counts as one: an IPv4 address, or the /64 that any single IPv6 host has for itself.
+pub fn one_source(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let network = u128::from(address) & !u128::from(u64::MAX);
+            IpAddr::V6(Ipv6Addr::from(network))
+        }
+        address @ IpAddr::V4(_) => address,
     }
 }
 
@@ -133,7 +148,11 @@ impl SignerName {
         if domain.split('.').count() < 2 || !domain.split('.').all(is_dns_label) {
             return Err(SignerNameFault::BadDomain);
         }
-        if !path.split('.').all(is_dns_label) {
+        // As the CSR API has it: each part may be as long as a whole domain.
+        if path.split('.').any(|part| part.len() > MAX_PATH_PART) {
+            return Err(SignerNameFault::LongPath);
+        }
+        if !path.split('.').all(has_label_form) {
             return Err(SignerNameFault::BadPath);
         }
         Ok(Self(name.to_owned()))
@@ -177,26 +196,47 @@ pub enum SignerNameFault {
     /// The part before the slash is no domain.
     #[error("the part before the slash must be a lower-case DNS domain of at least two labels")]
     BadDomain,
+    /// A part between the dots after the slash is too long.
+    #[error("a part between the dots after the slash has at most {MAX_PATH_PART} bytes")]
+    LongPath,
     /// The part after the slash has other characters.
-    #[error("the part after the slash must consist of lower-case letters, digits, '-' and '.'")]
+    #[error(
+        "each part between the dots after the slash must consist of lower-case letters, digits and '-', and begin and end \
+         with a letter or digit"
+    )]
     BadPath,
 }
 
 /// A label of a lower-case DNS name (RFC 1123 2.1).
 pub(crate) fn is_dns_label(label: &str) -> bool {
+    label.len() <= 63 && has_label_form(label)
+}
+
+/// The same, however long.
+fn has_label_form(label: &str) -> bool {
     let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    label.len() <= 63
-        && label.starts_with(legal)
+    label.starts_with(legal)
         && label.ends_with(legal)
         && label.chars().all(|c| legal(c) || c == '-')
 }
 
-/// 253 bytes of domain, a slash, 253 and 63 of path with a dot: the bound Kubernetes has.
+/// 253 bytes of domain, a slash, 253 and 63 of path with a dot: the bound of the CSR API.
 const MAX_SIGNER_NAME: usize = 571;
+/// `issuers.cert-manager.io/NAMESPACE.NAME` has names of objects as its parts.
+const MAX_PATH_PART: usize = 253;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_of_a_path_are_as_long_as_names_of_objects() {
+        let name = |length: usize| format!("issuers.cert-manager.io/lab.{}", "x".repeat(length));
+        assert!(SignerName::parse(&name(253)).is_ok());
+        let fault = SignerName::parse(&name(254)).unwrap_err();
+        assert_eq!(fault, SignerNameFault::LongPath);
+        assert!(fault.to_string().contains("253"), "{fault}");
+    }
 
     #[test]
     fn signer_names_follow_domain_slash_path() {

@@ -1,14 +1,15 @@
 //! Rules and the policy that orders them.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::access::AccessQuestion;
 use crate::allowlist::{Allowlist, Apex};
 use crate::expression::Expression;
+use crate::guarded::Guarded;
+use crate::node::{NodeClientRule, NodeServingRule};
 use crate::request::SignerName;
-use crate::token::TokenHandling;
+use crate::token::{MachineSubject, TokenHandling};
 
 /// An ordered list of rules, as it stood at one generation of the configuration.
 #[derive(Clone, Debug, Default)]
@@ -17,13 +18,15 @@ pub struct Policy {
     pub generation: u64,
     /// The rules, first to last.
     pub rules: Vec<Rule>,
-    /// The authority's own names and addresses (its servers', its administrators'), names in lower case:
-    /// no rule may approve them. One that begins with a dot stands for all names that end so.
-    pub reserved_names: BTreeSet<String>,
-    /// Groups whose members may act on the authority: no rule may approve a subject with one of them as its organization.
-    pub reserved_groups: BTreeSet<String>,
+    /// The authority's own names, and those of whoever may act on it: no rule may approve them.
+    pub reserved: Guarded,
+    /// Of those, the names and addresses of the authority's servers and what makes an administrator: nobody but an
+    /// administrator acts on them.
+    pub own: Guarded,
     /// What becomes of requests whose token is wrong, or that have none.
     pub tokens: TokenHandling,
+    /// The signers whose certificates name machines in a way of their own.
+    pub machine_subjects: Vec<MachineSubject>,
 }
 
 impl Policy {
@@ -38,6 +41,12 @@ impl Policy {
     pub fn asks_outside_for(&self, signer: &SignerName) -> bool {
         self.rules_for(signer)
             .any(|rule| rule.kinds.iter().any(RuleKind::asks_outside))
+    }
+
+    /// Whether a rule for `signer` is about nodes. Such requests are read to be judged, not refused.
+    pub fn judges_nodes_for(&self, signer: &SignerName) -> bool {
+        self.rules_for(signer)
+            .any(|rule| rule.kinds.iter().any(RuleKind::is_about_nodes))
     }
 
     /// Whether a rule for `signer` looks at enrolment tokens.
@@ -58,6 +67,8 @@ impl Policy {
             | RuleKind::Token
             | RuleKind::SubjectAccess(_)
             | RuleKind::Machine(_)
+            | RuleKind::NodeClient(_)
+            | RuleKind::NodeServing(_)
             | RuleKind::Executable(_)
             | RuleKind::AutosignFile { .. } => None,
         })
@@ -162,11 +173,15 @@ pub enum RuleKind {
     SubjectAccess(Arc<AccessQuestion>),
     /// The inventory must expect such a machine.
     Machine(MachineRule),
+    /// A node must be one that the cluster expects.
+    NodeClient(Arc<NodeClientRule>),
+    /// The names and addresses of a node must be its own.
+    NodeServing(Arc<NodeServingRule>),
     /// A program must end with status 0.
     Executable(Executable),
     /// A decider elsewhere must allow it.
     Webhook(Arc<Webhook>),
-    /// Puppet's `autosign` setting with a path: whatever is there when a request comes in. Nothing: nobody. A file that
+    /// A setting that names a path, `autosign`: whatever is there when a request comes in. Nothing: nobody. A file that
     /// the server may execute: a policy executable. Any other file: an allowlist.
     AutosignFile {
         /// Where to look.
@@ -187,6 +202,8 @@ impl RuleKind {
             Self::Token => "token",
             Self::SubjectAccess(_) => "subjectAccess",
             Self::Machine(_) => "machine",
+            Self::NodeClient(_) => "nodeClient",
+            Self::NodeServing(_) => "nodeServing",
             Self::Executable(_) => "executable",
             Self::Webhook(_) => "webhook",
             Self::AutosignFile { .. } => "autosign",
@@ -196,6 +213,11 @@ impl RuleKind {
     /// Whether it looks for an enrolment token that says who may have the name.
     pub fn looks_at_tokens(&self) -> bool {
         matches!(self, Self::Token | Self::Window)
+    }
+
+    /// Whether it is about nodes: such a kind says itself what it thinks of a weak request.
+    pub fn is_about_nodes(&self) -> bool {
+        matches!(self, Self::NodeClient(_) | Self::NodeServing(_))
     }
 
     /// Whether it asks for evidence outside the authority's own records.
@@ -208,7 +230,11 @@ impl RuleKind {
             | Self::SubjectAccess(_)
             | Self::Machine(_) => false,
             Self::Allowlist(source) => matches!(source, ListSource::File(_)),
-            Self::Executable(_) | Self::Webhook(_) | Self::AutosignFile { .. } => true,
+            Self::NodeClient(_)
+            | Self::NodeServing(_)
+            | Self::Executable(_)
+            | Self::Webhook(_)
+            | Self::AutosignFile { .. } => true,
         }
     }
 }

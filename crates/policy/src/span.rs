@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A duration in whole seconds. A year is 365 days, as in Puppet's settings.
+/// A duration in whole seconds. A year is 365 days.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(u64);
 
@@ -37,8 +37,8 @@ impl Span {
         self.0
     }
 
-    /// The same as a certificate's lifetime: not so short that it ends before it is fetched, and not longer than Puppet
-    /// lets it be.
+    /// The same as a certificate's lifetime: not so short that it ends before it is fetched, and not longer than any
+    /// authority before us allowed.
     pub fn as_lifetime(self) -> Result<Self, SpanFault> {
         match LIFETIMES.contains(&self.0) {
             true => Ok(self),
@@ -144,7 +144,7 @@ const DAY: u64 = 24 * HOUR;
 const YEAR: u64 = 365 * DAY;
 /// Longer than any issuer lives; certificates end with their issuer anyway.
 const MAXIMUM: u64 = 100 * YEAR;
-/// From ten minutes, as at signers, to fifty years, as at Puppet.
+/// From ten minutes to fifty years, the longest that an agent's settings can name.
 const LIFETIMES: RangeInclusive<u64> = 10 * MINUTE..=50 * YEAR;
 /// Largest first.
 const UNITS: [(char, u64); 5] = [

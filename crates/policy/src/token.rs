@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use compare::compare;
-pub use compare::{carries_token, differs, is_misuse, suits, token_name};
+pub use compare::{MachineSubject, carries_token};
 pub use network::Network;
 
 use crate::facts::LedgerCertificate;
@@ -210,7 +210,7 @@ impl TokenBinding {
     }
 }
 
-/// A label of a certname. Neither a wildcard nor what Kubernetes puts before names (`system:node:`) is one.
+/// A label of a certname. Neither a wildcard nor what signers put before names, with colons, is one.
 fn is_label(label: &str) -> bool {
     let is_legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_');
     !label.is_empty() && label.bytes().all(is_legal)

@@ -1,12 +1,12 @@
 //! Verdicts, and the explanation that every verdict carries.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use countersign_pki::UnixTime;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::reason::ReasonCode;
 use crate::request::Requester;
 
 /// The end of a decision.
@@ -142,8 +142,9 @@ pub struct Explanation {
     /// The generation of the policy that decided.
     pub generation: u64,
     /// The reason in one word, for programs; empty while nothing settled it.
-    #[serde(default, skip_serializing_if = "str::is_empty")]
-    pub code: Cow<'static, str>,
+    #[serde(default, skip_serializing_if = "ReasonCode::is_none")]
+    #[schemars(with = "String")]
+    pub code: ReasonCode,
     /// Whether it waits for evidence that may still appear, and is worth asking again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retry: bool,
@@ -172,7 +173,7 @@ impl Explanation {
             by: None,
             at,
             generation,
-            code: Cow::Borrowed(""),
+            code: ReasonCode::None,
             retry: false,
             stopped: false,
             lifetime: None,
@@ -304,8 +305,9 @@ pub struct Step {
     #[serde(default, skip_serializing_if = "Answer::is_abstain")]
     pub answer: Answer,
     /// The reason in one word, for programs.
-    #[serde(default, skip_serializing_if = "str::is_empty")]
-    pub code: Cow<'static, str>,
+    #[serde(default, skip_serializing_if = "ReasonCode::is_none")]
+    #[schemars(with = "String")]
+    pub code: ReasonCode,
     /// The reason in words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
@@ -329,7 +331,7 @@ impl Step {
             kind: kind.to_owned(),
             finding,
             answer: Answer::Abstain,
-            code: Cow::Borrowed(""),
+            code: ReasonCode::None,
             reason,
             saw: String::new(),
             failed: Vec::new(),

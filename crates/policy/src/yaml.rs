@@ -9,7 +9,7 @@ use serde_saphyr::{Error, Location, Spanned};
 
 /// Where something stands in a text, both from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct SourcePosition {
     /// The line.
     pub line: u64,
     /// The column, in characters.
@@ -19,12 +19,12 @@ pub struct Place {
 /// One value and where it stands.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
-    pub(crate) place: Place,
+    pub(crate) place: SourcePosition,
     pub(crate) content: Content,
     /// The bytes of the file that it was read from; for an alias those of its anchor.
     bytes: Option<(usize, usize)>,
     /// Where these bytes begin.
-    defined: Place,
+    defined: SourcePosition,
 }
 
 #[derive(Clone, Debug)]
@@ -41,14 +41,14 @@ pub(crate) enum Content {
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) key: String,
-    pub(crate) place: Place,
+    pub(crate) place: SourcePosition,
     pub(crate) value: Node,
 }
 
 /// What makes a text no YAML that can be read.
 #[derive(Clone, Debug)]
 pub(crate) struct YamlFault {
-    pub(crate) place: Place,
+    pub(crate) place: SourcePosition,
     pub(crate) what: String,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct YamlFault {
 pub(crate) fn read_all(text: &str) -> Result<Vec<Node>, YamlFault> {
     if text.len() > MAX_TEXT {
         return Err(YamlFault {
-            place: Place::default(),
+            place: SourcePosition::default(),
             what: format!("the file is larger than {MAX_TEXT} bytes"),
         });
     }
@@ -99,7 +99,11 @@ impl Node {
     }
 
     /// Where in the file a place of this node's text stands; `None` where the two do not go line by line.
-    pub(crate) fn place_within(&self, file: &str, within: Place) -> Option<Place> {
+    pub(crate) fn place_within(
+        &self,
+        file: &str,
+        within: SourcePosition,
+    ) -> Option<SourcePosition> {
         let written = self.written(file)?;
         let value = match &self.content {
             Content::Text(text) => text.as_str(),
@@ -118,7 +122,7 @@ impl Node {
                 _ => return None,
             };
             let column = self.defined.column.checked_add(moved as u64)?;
-            Some(Place {
+            Some(SourcePosition {
                 line: self.defined.line,
                 column: column.checked_add(1)?,
             })
@@ -126,7 +130,12 @@ impl Node {
     }
 
     /// The same for a text that stands in the file as it is, apart from being indented.
-    fn place_in_lines(&self, file: &str, value: &str, within: Place) -> Option<Place> {
+    fn place_in_lines(
+        &self,
+        file: &str,
+        value: &str,
+        within: SourcePosition,
+    ) -> Option<SourcePosition> {
         // Blank lines at the start of a block are in its text, but it is said to begin below them.
         let blank = value.chars().take_while(|c| *c == '\n').count() as u64;
         let below = within.line.checked_sub(1)?.checked_sub(blank)?;
@@ -136,10 +145,11 @@ impl Node {
         let there = file.lines().nth(nth(line)?)?;
         let mut there = there.chars().skip(usize::try_from(indent).ok()?);
         let mut here = value.split('\n').nth(nth(within.line)?)?.chars();
-        here.all(|c| there.next() == Some(c)).then_some(Place {
-            line,
-            column: within.column.checked_add(indent)?,
-        })
+        here.all(|c| there.next() == Some(c))
+            .then_some(SourcePosition {
+                line,
+                column: within.column.checked_add(indent)?,
+            })
     }
 }
 
@@ -174,7 +184,7 @@ fn double_quoted(rest: &str) -> usize {
     }
 }
 
-impl From<Location> for Place {
+impl From<Location> for SourcePosition {
     fn from(location: Location) -> Self {
         Self {
             line: location.line(),
@@ -273,7 +283,10 @@ impl<'de> Deserialize<'de> for Content {
 
 fn explained(error: &Error) -> YamlFault {
     let error = error.without_snippet();
-    let place = error.location().map(Place::from).unwrap_or_default();
+    let place = error
+        .location()
+        .map(SourcePosition::from)
+        .unwrap_or_default();
     let what = if let Error::DuplicateMappingKey { key: Some(key), .. } = error {
         format!("{key:?} stands twice in the same section: remove one of the two")
     } else {
@@ -321,8 +334,8 @@ mod tests {
             })
         );
         let inner = entry(&entry(&node, "c").value, "d");
-        assert_eq!(inner.place, Place { line: 4, column: 3 });
-        assert_eq!(inner.value.place, Place { line: 4, column: 6 });
+        assert_eq!(inner.place, SourcePosition { line: 4, column: 3 });
+        assert_eq!(inner.value.place, SourcePosition { line: 4, column: 6 });
         assert_eq!(inner.value.written(text), Some("2026-01-02T03:04:05Z"));
     }
 
@@ -349,7 +362,7 @@ mod tests {
             };
             let value = &entries.last().unwrap().value;
             let (line, column) = within;
-            let found = value.place_within(written, Place { line, column });
+            let found = value.place_within(written, SourcePosition { line, column });
             assert_eq!(found.map(|p| (p.line, p.column)), expected, "{written}");
         }
     }
@@ -359,7 +372,10 @@ mod tests {
         assert_eq!(read_all("a: 1\n---\nb: 2\n---\n").unwrap().len(), 2);
         assert_eq!(read_all("# nothing\n").unwrap().len(), 0);
         let second = &read_all("a: 1\n---\nb: 2\n").unwrap()[1];
-        assert_eq!(entry(second, "b").place, Place { line: 3, column: 1 });
+        assert_eq!(
+            entry(second, "b").place,
+            SourcePosition { line: 3, column: 1 }
+        );
     }
 
     #[test]

@@ -4,100 +4,13 @@
 //! certificates (`pp_cli_auth`) need no entry. The doors ask here before they look anything up, so that a refusal tells
 //! which role was missing and nothing about what was asked for.
 
-mod grant;
-
-use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use countersign_pki::{AltName, CheckedCsr};
+use countersign_authority::{Authority, Roles};
 
-use crate::puppet::Certname;
-
-pub(crate) use grant::{Grant, Needed};
-pub use grant::{Names, Needs};
-
-/// What somebody may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Everything.
-    Admin,
-    /// Decides and deletes requests, revokes and cleans certificates, and reads.
-    Sign,
-    /// Makes, shows and takes back what lets machines enrol: tokens, build windows, machine records.
-    Mint,
-    /// Reads.
-    Read,
-}
-
-impl Role {
-    /// Every role.
-    pub const ALL: [Self; 4] = [Self::Admin, Self::Sign, Self::Mint, Self::Read];
-
-    /// As the configuration and refusals name it.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Admin => "admin",
-            Self::Sign => "sign",
-            Self::Mint => "mint",
-            Self::Read => "read",
-        }
-    }
-}
-
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
-    }
-}
-
-/// The end of a certname, from a label on: `.ops.example.com` covers `web01.ops.example.com`, and neither
-/// `ops.example.com` nor `devops.example.com`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Suffix(String);
-
-impl Suffix {
-    /// Reads one; the dot in front may be left out.
-    ///
-    /// # Errors
-    /// If no certname can end so.
-    pub fn parse(text: &str) -> Result<Self, SuffixFault> {
-        let labels = text.strip_prefix('.').unwrap_or(text);
-        if labels.ends_with('.') || Certname::parse(labels).is_err() {
-            return Err(SuffixFault {
-                text: text.to_owned(),
-            });
-        }
-        Ok(Self(format!(".{labels}")))
-    }
-
-    /// With the dot in front.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    fn covers(&self, name: &str) -> bool {
-        name.strip_suffix(&self.0)
-            .is_some_and(|rest| !rest.is_empty())
-    }
-
-    /// Whether every name that `other` covers is covered.
-    fn includes(&self, other: &Self) -> bool {
-        other.0.ends_with(&self.0)
-    }
-}
-
-/// Why a text is no suffix.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{text:?} is no end of a certname: write a dot and lower-case labels, for example .ops.example.com"
-)]
-pub struct SuffixFault {
-    /// What was written.
-    pub text: String,
-}
+pub(crate) use countersign_authority::grant::{Grant, Needed};
+pub use countersign_authority::grant::{Names, Needs, Role, Suffix, SuffixFault};
 
 /// Who is given a role.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,6 +51,12 @@ impl Access {
         access
     }
 
+    /// Tells the engine of these roles, which come with certificates: nobody may approve one that may do more than
+    /// themselves.
+    pub(crate) fn tell(&self, authority: &Authority) {
+        authority.set_roles(Arc::new(self.clone()));
+    }
+
     /// Other entries from now on, also for connections that are open.
     pub fn set(&self, entries: Vec<Entry>) {
         self.entries.store(Arc::new(entries));
@@ -161,44 +80,16 @@ impl Access {
             Holder::Certname(_) | Holder::Below(_) => false,
         })
     }
+}
 
-    /// What the holder of a certname's certificate may do somewhere else, where case does not count.
-    fn of_certname_elsewhere(&self, certname: &str) -> Grant {
-        let certname = certname.to_ascii_lowercase();
-        summed(&self.elsewhere.load(), |holder| is_of(holder, &certname))
-    }
-
-    /// Whether somebody with this grant may have a certificate signed from this request. Its common name was judged
-    /// before; what else would stand in the certificate must not reach further, and nobody makes an identity that may do
-    /// more than themselves.
-    pub(crate) fn judge_approval(
-        &self,
-        grant: &Grant,
-        name: &str,
-        csr: &CheckedCsr,
-    ) -> Result<(), Needed> {
-        let subject = csr.subject();
-        let certnames = subject.common_names().chain([name]);
-        let groups: Vec<&str> = subject.organizations().collect();
-        let groups = self.of_groups(&groups);
-        let gains =
-            certnames.flat_map(|name| [self.of_certname(name), self.of_certname_elsewhere(name)]);
-        if !gains.chain([groups]).all(|gain| grant.includes(&gain)) {
-            return Err(Needed::of(Role::Admin, name));
-        }
-        if grant.reaches_everything(Role::Sign) {
-            return Ok(());
-        }
-        for alt_name in csr.alt_names() {
-            match alt_name {
-                AltName::Dns(dns) if dns == name => {}
-                AltName::Dns(dns) => grant.demand(Needs::Sign(Names::InPath), Some(dns))?,
-                AltName::Ip(_) | AltName::Email(_) | AltName::Uri(_) | AltName::Other { .. } => {
-                    return Err(Needed::Everything { role: Role::Sign });
-                }
-            }
-        }
-        Ok(())
+impl Roles for Access {
+    /// Wherever it counts: here, or where another list does, as at the Foreman listener.
+    fn of_certificate(&self, names: &[&str], groups: &[&str]) -> Grant {
+        let elsewhere = self.elsewhere.load();
+        names.iter().fold(self.of_groups(groups), |grant, name| {
+            let there = summed(&elsewhere, |holder| is_of(holder, name));
+            grant.and(&self.of_certname(name)).and(&there)
+        })
     }
 }
 
@@ -233,31 +124,6 @@ mod tests {
             role,
             suffixes: suffixes.iter().map(|text| suffix(text)).collect(),
         }
-    }
-
-    #[test]
-    fn suffixes_end_at_a_label() {
-        for (text, name, covers) in [
-            (".ops.example.com", "web01.ops.example.com", true),
-            ("ops.example.com", "web01.ops.example.com", true),
-            (".ops.example.com", "a.b.ops.example.com", true),
-            (".ops.example.com", "ops.example.com", false),
-            (".ops.example.com", ".ops.example.com", false),
-            ("ops.example.com", "devops.example.com", false),
-            (".ops.example.com", "web01.ops.example.com.", false),
-            (".ops.example.com", "web01.OPS.example.com", false),
-            (".ops.example.com", "web01.ops.example.com.evil.net", false),
-            (".lan", "web01.lan", true),
-        ] {
-            assert_eq!(suffix(text).covers(name), covers, "{text} {name}");
-        }
-        for bad in [
-            "", ".", "..", "..a", "a..b", ".a.", "*.a", ".A", "a b", "a/b", ".-",
-        ] {
-            let fault = Suffix::parse(bad).unwrap_err().to_string();
-            assert!(fault.contains(&format!("{bad:?}")), "{fault}");
-        }
-        assert_eq!(suffix("lan").as_str(), ".lan");
     }
 
     #[test]

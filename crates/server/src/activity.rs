@@ -1,17 +1,15 @@
 //! What happens on a connection, and when it has been idle or open for too long.
 
-use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use axum::body::Body;
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
+use crate::connection_limit::Busy;
 use crate::listener::Timeouts;
 
 /// The requests of one connection.
@@ -19,18 +17,19 @@ use crate::listener::Timeouts;
 pub(crate) struct Activity {
     opened: Instant,
     state: Mutex<State>,
-    /// The answers of which a part was handed over and nothing more was asked for, with the time since when.
-    unread: Mutex<HashMap<u64, Instant>>,
-    /// Counts requests.
-    count: AtomicU64,
 }
 
-/// Tells an answer that goes on that its connection, or the server, is about to end.
-#[derive(Clone, Debug)]
-pub(crate) struct Closing(pub(crate) CancellationToken);
+#[derive(Debug)]
+struct State {
+    phase: Phase,
+    /// Counts requests.
+    count: u64,
+    /// The answers of which a part was handed over, more is to come and nothing was asked for since then.
+    unread: Vec<(u64, Instant)>,
+}
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum Phase {
     /// Not one request yet.
     Silent,
     /// So many whose answers are not complete.
@@ -56,45 +55,58 @@ impl Activity {
     pub(crate) fn new(opened: Instant) -> Arc<Self> {
         Arc::new(Self {
             opened,
-            state: Mutex::new(State::Silent),
-            unread: Mutex::default(),
-            count: AtomicU64::new(0),
+            state: Mutex::new(State {
+                phase: Phase::Silent,
+                count: 0,
+                unread: Vec::new(),
+            }),
         })
     }
 
     /// Notes a request; it is over when the answer's last byte, or the answer, is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> InFlight {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        *state = match *state {
-            State::Silent | State::Idle(_) => State::Busy(1),
-            State::Busy(count) => State::Busy(count.saturating_add(1)),
+        let mut state = self.lock();
+        state.phase = match state.phase {
+            Phase::Silent | Phase::Idle(_) => Phase::Busy(1),
+            Phase::Busy(count) => Phase::Busy(count.saturating_add(1)),
         };
+        let number = state.count;
+        state.count = number.wrapping_add(1);
         InFlight {
             activity: Arc::clone(self),
-            number: self.count.fetch_add(1, Ordering::Relaxed),
+            number,
+            is_unread: false,
+            _busy: None,
         }
     }
 
     /// When the connection is next to be looked at, and what is wrong with it if nothing happens before.
     pub(crate) fn due(&self, timeouts: &Timeouts) -> (Instant, Option<Overdue>) {
-        let state = *self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.lock();
         let old = self.opened + timeouts.age;
-        let (due, overdue) = match state {
-            State::Silent => (self.opened + timeouts.first_request, Some(Overdue::Silent)),
-            State::Idle(since) => (since + timeouts.idle, Some(Overdue::Idle)),
-            State::Busy(_) => {
-                let unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
-                match unread.values().min() {
-                    Some(since) => (*since + timeouts.stall, Some(Overdue::Stalled)),
-                    None => (Instant::now() + timeouts.idle.min(timeouts.stall), None),
-                }
-            }
+        let (due, overdue) = match state.phase {
+            Phase::Silent => (self.opened + timeouts.first_request, Some(Overdue::Silent)),
+            Phase::Idle(since) => (since + timeouts.idle, Some(Overdue::Idle)),
+            Phase::Busy(_) => match state.unread.iter().map(|(_, since)| *since).min() {
+                Some(since) => (since + timeouts.stall, Some(Overdue::Stalled)),
+                None => (Instant::now() + timeouts.idle.min(timeouts.stall), None),
+            },
         };
         if old <= due {
             (old, Some(Overdue::Old))
         } else {
             (due, overdue)
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn forget_unread(&mut self, number: u64) {
+        self.unread.retain(|(unread, _)| *unread != number);
     }
 }
 
@@ -103,21 +115,30 @@ impl Activity {
 pub(crate) struct InFlight {
     activity: Arc<Activity>,
     number: u64,
+    is_unread: bool,
+    /// Its connection is not idle either.
+    _busy: Option<Busy>,
 }
 
 impl InFlight {
-    /// Notes that more of the answer is asked for.
-    fn asked(&self) {
-        let unread = &self.activity.unread;
-        let mut unread = unread.lock().unwrap_or_else(PoisonError::into_inner);
-        unread.remove(&self.number);
+    /// The same request, on a connection that may lose its place while it is idle.
+    pub(crate) fn on(mut self, busy: Busy) -> Self {
+        self._busy = Some(busy);
+        self
     }
 
-    /// Notes that a part of the answer was handed over.
-    fn handed_over(&self) {
-        let unread = &self.activity.unread;
-        let mut unread = unread.lock().unwrap_or_else(PoisonError::into_inner);
-        unread.insert(self.number, Instant::now());
+    /// Notes that more of the answer is asked for.
+    fn asked(&mut self) {
+        if std::mem::take(&mut self.is_unread) {
+            self.activity.lock().forget_unread(self.number);
+        }
+    }
+
+    /// Notes that a part of the answer was handed over, and more is to come.
+    fn handed_over(&mut self) {
+        self.is_unread = true;
+        let now = Instant::now();
+        self.activity.lock().unread.push((self.number, now));
     }
 
     /// The body of the answer, which keeps the request in flight.
@@ -131,12 +152,14 @@ impl InFlight {
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.asked();
-        let state = &self.activity.state;
-        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-        *state = match *state {
-            State::Busy(count) if count > 1 => State::Busy(count - 1),
-            State::Busy(_) | State::Silent | State::Idle(_) => State::Idle(Instant::now()),
+        let now = Instant::now();
+        let mut state = self.activity.lock();
+        if self.is_unread {
+            state.forget_unread(self.number);
+        }
+        state.phase = match state.phase {
+            Phase::Busy(count) if count > 1 => Phase::Busy(count - 1),
+            Phase::Busy(_) | Phase::Silent | Phase::Idle(_) => Phase::Idle(now),
         };
     }
 }
@@ -158,7 +181,8 @@ impl HttpBody for AnswerBody {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         self.request.asked();
         let polled = Pin::new(&mut self.body).poll_frame(context);
-        if let Poll::Ready(Some(Ok(_))) = &polled {
+        // Whoever serves the connection lets go of a body behind its last part, so most answers are never noted.
+        if matches!(&polled, Poll::Ready(Some(Ok(_)))) && !self.body.is_end_stream() {
             self.request.handed_over();
         }
         polled
@@ -176,6 +200,8 @@ impl HttpBody for AnswerBody {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use futures_util::StreamExt;
 
     use super::*;
 
@@ -197,11 +223,18 @@ mod tests {
         let idle = (Instant::now() + timeouts.idle, Some(Overdue::Idle));
         assert_eq!(activity.due(&timeouts), idle);
 
-        let mut unread = activity.begin().with(Body::from("text"));
+        let mut whole = activity.begin().with(Body::from("text"));
+        std::future::poll_fn(|context| Pin::new(&mut whole).poll_frame(context)).await;
+        assert_eq!(activity.due(&timeouts).1, None, "nothing of it is left");
+        drop(whole);
+
+        let parts = futures_util::stream::iter(["a", "b"]).map(Ok::<_, std::io::Error>);
+        let mut unread = activity.begin().with(Body::from_stream(parts));
         std::future::poll_fn(|context| Pin::new(&mut unread).poll_frame(context)).await;
         tokio::time::advance(Duration::from_secs(5)).await;
         let stalled = Instant::now() - Duration::from_secs(5) + timeouts.stall;
         assert_eq!(activity.due(&timeouts), (stalled, Some(Overdue::Stalled)));
+        std::future::poll_fn(|context| Pin::new(&mut unread).poll_frame(context)).await;
         std::future::poll_fn(|context| Pin::new(&mut unread).poll_frame(context)).await;
         assert_eq!(activity.due(&timeouts).1, None, "it was read to its end");
         drop(unread);

@@ -23,15 +23,34 @@ pub(crate) enum BodyFault {
     BrokenOff,
 }
 
-/// Reads a body to its end.
-pub(crate) async fn read(body: Body, limit: usize) -> Result<Bytes, BodyFault> {
-    match Limited::new(body, limit).collect().await {
+/// Reads a body to its end. Of one that is too long, the rest is read too, to a bound ([`discard`]).
+pub(crate) async fn read(mut body: Body, limit: usize) -> Result<Bytes, BodyFault> {
+    match Limited::new(&mut body, limit).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(BodyFault::TooLong { limit }),
+        Err(error) if error.is::<LengthLimitError>() => {
+            discard(body).await;
+            Err(BodyFault::TooLong { limit })
+        }
         Err(error) if is_late(&*error) => Err(BodyFault::TooSlow),
         Err(_) => Err(BodyFault::BrokenOff),
     }
 }
+
+/// Reads what nobody wants of a body, up to [`DISCARDED`] octets: a connection that is closed on unread octets is reset, and
+/// a client that is still sending loses the answer.
+pub(crate) async fn discard(mut body: Body) {
+    let mut left = DISCARDED;
+    while let Some(Ok(frame)) = body.frame().await {
+        let length = frame.data_ref().map_or(0, Bytes::len);
+        match left.checked_sub(length) {
+            Some(rest) => left = rest,
+            None => return,
+        }
+    }
+}
+
+/// More than any client of a door has sent in a request that was meant.
+const DISCARDED: usize = 4 << 20;
 
 /// A body off the wire that fails if it is not whole at `deadline`, however steadily it drips.
 pub(crate) fn until(deadline: Instant, body: Incoming) -> Body {

@@ -1,13 +1,13 @@
 //! One connection: TLS, who is there, then HTTP until it is idle, old, or told to stop.
 
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use axum::Router;
 use axum::body::Body;
-use countersign_authority::LedgerEntry;
+use countersign_authority::{EngineError, LedgerEntry};
 use countersign_pki::Certificate;
 use futures_util::FutureExt;
 use hyper::body::Incoming;
@@ -18,17 +18,19 @@ use hyper_util::server::graceful::GracefulConnection;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::{self, ServerConfig};
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
-use tower::ServiceExt;
-use tracing::{debug, warn};
+use tower::Service;
+use tracing::{debug, info, warn};
 
-use crate::activity::{Activity, Closing, Overdue};
+use crate::activity::{Activity, Overdue};
 use crate::body;
+use crate::connection_limit::OpenConnection;
 use crate::listener::Timeouts;
 use crate::metrics::Traffic;
 use crate::peer::{KnownClient, Peer, Presented};
+use crate::refusal;
 use crate::stall::Impatient;
 use crate::tls::{ClientRules, OnBadCertificate};
 
@@ -51,6 +53,7 @@ impl Reception {
         self: &Arc<Self>,
         stream: TcpStream,
         address: SocketAddr,
+        open: &Arc<OpenConnection>,
         stop: &CancellationToken,
     ) {
         let _best_effort = stream.set_nodelay(true);
@@ -60,18 +63,37 @@ impl Reception {
             () = stop.cancelled() => return,
         };
         match introduced {
-            Ok(Some((stream, peer))) => self.converse(stream, peer, stop).await,
+            Ok(Some((stream, certificate))) => {
+                if certificate.is_known() {
+                    open.is_known();
+                }
+                let peer = Peer {
+                    address,
+                    certificate,
+                    closing: stop.child_token(),
+                };
+                self.converse(stream, peer, open).await;
+            }
             Ok(None) => {}
             Err(_) => debug!(%address, "handshake timed out"),
         }
     }
 
     /// The handshake, and who it is. `None`: there is nobody to talk to.
-    async fn introduce(&self, stream: TcpStream, address: SocketAddr) -> Option<(Stream, Peer)> {
+    async fn introduce(
+        &self,
+        stream: TcpStream,
+        address: SocketAddr,
+    ) -> Option<(Stream, Presented)> {
         let stream = Impatient::new(stream, self.timeouts.stall);
         let acceptor = TlsAcceptor::from(self.tls.load_full());
         let stream = match acceptor.accept(stream).await {
             Ok(stream) => stream,
+            Err(error) if is_bad_certificate(&error) => {
+                let source = address.ip().to_canonical();
+                info!(%source, %error, "refused: the client's certificate does not count");
+                return None;
+            }
             Err(error) => {
                 debug!(%address, %error, "handshake failed");
                 return None;
@@ -82,11 +104,7 @@ impl Reception {
             None => Presented::Nothing,
             Some(der) => self.judge(der, address).await?,
         };
-        let peer = Peer {
-            address,
-            certificate,
-        };
-        Some((stream, peer))
+        Some((stream, certificate))
     }
 
     /// What a certificate is whose key the client holds; `None`: the ledger cannot be asked.
@@ -110,7 +128,11 @@ impl Reception {
         let ClientRules {
             authority, issuer, ..
         } = &self.rules;
-        match authority.certificate(issuer, &certificate.serial()).await {
+        let found = match authority.ledger.get(issuer, &certificate.serial()).await {
+            Ok(None) => authority.ledger.adopt(issuer, &certificate).await,
+            found => found.map_err(EngineError::from),
+        };
+        match found {
             Ok(Some(entry)) if is_recorded(&entry, &certificate, der) => {
                 Some(Presented::Known(Arc::new(KnownClient {
                     issuer: entry.issuer,
@@ -127,17 +149,18 @@ impl Reception {
     }
 
     /// HTTP of the version that the handshake agreed on.
-    async fn converse(self: &Arc<Self>, stream: Stream, peer: Peer, stop: &CancellationToken) {
+    async fn converse(self: &Arc<Self>, stream: Stream, peer: Peer, open: &Arc<OpenConnection>) {
         let timeouts = &self.timeouts;
         let activity = Activity::new(Instant::now());
         let is_http2 = stream.get_ref().1.alpn_protocol() == Some(HTTP_2);
         let address = peer.address;
         let (door, requests, patience) = (self.door.clone(), Arc::clone(&activity), timeouts.body);
         let counting = Arc::clone(self);
-        let closing = stop.child_token();
-        let told = Closing(closing.clone());
+        let closing = peer.closing.clone();
+        let sender = Arc::new(peer.clone());
+        let open = Arc::clone(open);
         let service = service_fn(move |request: hyper::Request<Incoming>| {
-            let in_flight = requests.begin();
+            let in_flight = requests.begin().on(open.busy());
             let begun = Instant::now();
             let deadline = begun + patience;
             let counting = Arc::clone(&counting);
@@ -145,10 +168,12 @@ impl Reception {
             let route = traffic.map(|traffic| traffic.route(request.uri().path()));
             let mut request = request.map(|body| body::until(deadline, body));
             request.extensions_mut().insert(peer.clone());
-            request.extensions_mut().insert(told.clone());
-            let answered = door.clone().oneshot(request);
+            let (method, uri) = (request.method().clone(), request.uri().clone());
+            let sender = Arc::clone(&sender);
+            let answered = door.clone().call(request);
             answered.map(move |answer| {
                 answer.map(|answer| {
+                    refusal::note(&sender, &method, &uri, &answer);
                     if let Some((traffic, route)) = counting.traffic.as_ref().zip(route) {
                         traffic.answered(route, answer.status(), begun.elapsed());
                     }
@@ -158,23 +183,13 @@ impl Reception {
         });
         let stream = TokioIo::new(stream);
         let outcome = if is_http2 {
-            let http = http2(timeouts);
-            supervise(
-                http.serve_connection(stream, service),
-                &activity,
-                timeouts,
-                &closing,
-            )
-            .await
+            // The larger of the two, and for clients that stay: it has an allocation of its own, and the task of everybody
+            // else is small.
+            let mut connection = Box::pin(http2(timeouts).serve_connection(stream, service));
+            supervise(connection.as_mut(), &activity, timeouts, &closing).await
         } else {
-            let http = http1(timeouts);
-            supervise(
-                http.serve_connection(stream, service),
-                &activity,
-                timeouts,
-                &closing,
-            )
-            .await
+            let connection = pin!(http1(timeouts).serve_connection(stream, service));
+            supervise(connection, &activity, timeouts, &closing).await
         };
         debug!(%address, ?outcome, "connection ended");
     }
@@ -185,23 +200,31 @@ pub(crate) async fn receive_plain(
     stream: TcpStream,
     door: Router,
     timeouts: &Timeouts,
+    open: &Arc<OpenConnection>,
     stop: &CancellationToken,
 ) {
     let _best_effort = stream.set_nodelay(true);
     let activity = Activity::new(Instant::now());
     let (requests, patience) = (Arc::clone(&activity), timeouts.body);
+    let open = Arc::clone(open);
     let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let in_flight = requests.begin();
+        let in_flight = requests.begin().on(open.busy());
         let deadline = Instant::now() + patience;
         let request = request.map(|body| body::until(deadline, body));
-        let answered = door.clone().oneshot(request);
+        let answered = door.clone().call(request);
         answered.map(|answer| answer.map(|answer| answer.map(|body: Body| in_flight.with(body))))
     });
     let stream = TokioIo::new(Impatient::new(stream, timeouts.stall));
     let http = http1(timeouts);
-    let connection = http.serve_connection(stream, service);
+    let connection = pin!(http.serve_connection(stream, service));
     let outcome = supervise(connection, &activity, timeouts, &stop.child_token()).await;
     debug!(?outcome, "connection ended");
+}
+
+/// Whether a handshake failed for the client's certificate.
+fn is_bad_certificate(error: &std::io::Error) -> bool {
+    let fault = error.get_ref().and_then(|fault| fault.downcast_ref());
+    matches!(fault, Some(rustls::Error::InvalidCertificate(_)))
 }
 
 /// How a connection ended.
@@ -229,7 +252,7 @@ fn is_recorded(entry: &LedgerEntry, certificate: &Certificate, der: &[u8]) -> bo
 }
 
 async fn supervise<C>(
-    connection: C,
+    mut connection: Pin<&mut C>,
     activity: &Activity,
     timeouts: &Timeouts,
     closing: &CancellationToken,
@@ -237,10 +260,11 @@ async fn supervise<C>(
 where
     C: GracefulConnection<Error = hyper::Error> + Future<Output = Result<(), hyper::Error>>,
 {
-    let mut connection = pin!(connection);
     let reason = loop {
         let (due, _) = activity.due(timeouts);
         tokio::select! {
+            // In this order, and not at random: nearly always it is the connection that has something to do.
+            biased;
             ended = connection.as_mut() => return Ending::Itself(ended),
             () = closing.cancelled() => break None,
             () = sleep_until(due) => {}

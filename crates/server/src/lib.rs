@@ -1,8 +1,9 @@
 //! Everything that listens.
 //!
 //! A [`Listener`] accepts TLS connections of one trust domain and hands each request, with its
-//! [`Peer`], to a door. Doors turn wire formats into calls of the engine and its answers back into
-//! wire formats. They decide nothing and open no store.
+//! [`Peer`], to a door. All doors have one front end, which lets calls in, whole and judged twice. Doors
+//! turn wire formats into calls of the engine and its answers back into wire formats. They decide
+//! nothing and open no store.
 
 pub mod access;
 pub mod enrol;
@@ -14,13 +15,15 @@ pub mod puppet;
 mod activity;
 mod body;
 mod connection;
+mod connection_limit;
+mod frontend;
+mod limiter;
 mod limits;
 mod listener;
 mod monitor;
 mod peer;
 mod readiness;
-mod redaction;
-mod seats;
+mod refusal;
 mod stall;
 mod tls;
 
@@ -29,3 +32,8 @@ pub use listener::{Identity, Listener, ListenerConfig, ListenerFault, Timeouts};
 pub use monitor::{Monitor, MonitorListener};
 pub use peer::{KnownClient, Peer, PeerIdentity};
 pub use tls::{ForeignClients, OnBadCertificate, TlsFault, TlsIdentity};
+
+use countersign_authority::DoorSpec;
+
+/// Every door through which requests come on record.
+pub static DOORS: [&DoorSpec; 3] = [&puppet::SPEC, &kubernetes::SPEC, &foreman::SPEC];

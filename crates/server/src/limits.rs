@@ -11,10 +11,9 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use countersign_authority::{CarriedToken, is_token_reason};
+use countersign_authority::CarriedToken;
 use countersign_pki::UnixTime;
-
-use crate::seats::one_source;
+use countersign_policy::one_source;
 
 /// How many certificate requests are taken; 0 stands for any number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,11 +45,11 @@ pub struct RequestLimits {
 #[derive(Debug)]
 struct Meters {
     rates: RequestRates,
-    sources: Option<Meter>,
-    certnames: Option<Meter>,
-    token_failures: Option<Meter>,
+    sources: Meter,
+    certnames: Meter,
+    token_failures: Meter,
     /// With whatever ids: who makes them up uses each once.
-    token_failures_in_all: Option<Meter>,
+    token_failures_in_all: Meter,
 }
 
 /// A request that comes too early.
@@ -106,21 +105,15 @@ impl RequestLimits {
     ) -> Result<(), TooMany> {
         let over = |scope| move |retry_after| TooMany { scope, retry_after };
         let meters = self.meters.load();
-        if let Some(sources) = &meters.sources {
-            let network = one_source(source);
-            sources.take(&network, now).map_err(over(Scope::Source))?;
-        }
-        if let (Some(certnames), Some(name)) = (&meters.certnames, certname) {
-            certnames.take(name, now).map_err(over(Scope::Certname))?;
-        }
-        Ok(())
+        let taken = meters.sources.take(&one_source(source), now);
+        taken.map_err(over(Scope::Source))?;
+        let taken = certname.map_or(Ok(()), |name| meters.certnames.take(name, now));
+        taken.map_err(over(Scope::Certname))
     }
 
     /// Gives back what a request took of its name's budget: its token was good, and such requests do not count.
     pub(crate) fn forgive(&self, certname: &str, now: UnixTime) {
-        if let Some(certnames) = &self.meters.load().certnames {
-            certnames.give_back(certname, now);
-        }
+        self.meters.load().certnames.give_back(certname, now);
     }
 
     /// Whether a token from `source` is judged like any other. It counts only when it turns out to be wrong
@@ -137,10 +130,8 @@ impl RequestLimits {
             return Ok(());
         };
         let network = one_source(source);
-        let of_id = meters.token_failures.as_ref();
-        let of_id = of_id.map_or(Ok(()), |failures| failures.look(&(network, key), now));
-        let in_all = meters.token_failures_in_all.as_ref();
-        let in_all = in_all.map_or(Ok(()), |failures| failures.look(&network, now));
+        let of_id = meters.token_failures.look(&(network, key), now);
+        let in_all = meters.token_failures_in_all.look(&network, now);
         of_id.and(in_all).map_err(|retry_after| TooMany {
             scope: Scope::Token,
             retry_after,
@@ -155,22 +146,10 @@ impl RequestLimits {
         };
         let network = one_source(source);
         // Several at once may have been let through; the last of them finds nothing left to take.
-        if let Some(failures) = &meters.token_failures {
-            let _taken = failures.take(&(network, key), now);
-        }
-        if let Some(failures) = &meters.token_failures_in_all {
-            let _taken = failures.take(&network, now);
-        }
+        let _taken = meters.token_failures.take(&(network, key), now);
+        let _taken = meters.token_failures_in_all.take(&network, now);
     }
 }
-
-/// Whether a decision by this reason says that a token was wrong. Who has none tries nothing.
-pub(crate) fn is_token_failure(code: &str) -> bool {
-    is_token_reason(code) && code != TOKEN_MISSING
-}
-
-/// The reason of those who have no token.
-pub(crate) const TOKEN_MISSING: &str = "token_missing";
 
 /// What wrong tokens are counted under, beside their source: one host with an old token must not stop its neighbours behind
 /// the same address. `None`: there is no token to be wrong.
@@ -201,7 +180,7 @@ impl Meters {
 /// A token bucket for everybody who was seen lately.
 #[derive(Debug)]
 struct Meter {
-    /// Per period; never 0.
+    /// Per period; 0: without a limit, and nobody is known.
     rate: u64,
     /// In seconds, and the parts that one request costs: so many flow in each second as requests are allowed each period.
     period: u64,
@@ -211,22 +190,23 @@ struct Meter {
 }
 
 impl Meter {
-    fn new(rate: u32, period: u64) -> Option<Self> {
-        (rate > 0).then(|| Self {
+    fn new(rate: u32, period: u64) -> Self {
+        Self {
             rate: u64::from(rate),
             period,
             hasher: RandomState::new(),
             buckets: Mutex::default(),
-        })
+        }
     }
 
     /// Takes a request's worth, or says in how many seconds there will be one.
     fn take<K: Hash + ?Sized>(&self, who: &K, now: UnixTime) -> Result<(), u32> {
-        self.change(who, now, |level| {
+        let changed = self.change(who, now, |level| {
             let rest = level.checked_sub(self.period);
             let taken = rest.map(|_| ()).ok_or_else(|| self.wait(level));
             (rest.unwrap_or(level), taken)
-        })
+        });
+        changed.unwrap_or(Ok(()))
     }
 
     /// Whether there is a request's worth, or in how many seconds there will be.
@@ -251,7 +231,10 @@ impl Meter {
         who: &K,
         now: UnixTime,
         change: impl FnOnce(u64) -> (u64, T),
-    ) -> T {
+    ) -> Option<T> {
+        if self.rate == 0 {
+            return None;
+        }
         // A digest in place of the name keeps every entry the same small size.
         let key = self.hasher.hash_one(who);
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
@@ -259,7 +242,7 @@ impl Meter {
         let level = known.map_or(self.full(), |bucket| self.level(&bucket, now));
         let (level, outcome) = change(level);
         buckets.insert(key, Bucket { level, at: now }, now, self.period);
-        outcome
+        Some(outcome)
     }
 
     fn full(&self) -> u64 {
@@ -371,8 +354,8 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn known(meter: &Option<Meter>) -> usize {
-        let buckets = meter.as_ref().unwrap().buckets.lock().unwrap();
+    fn known(meter: &Meter) -> usize {
+        let buckets = meter.buckets.lock().unwrap();
         buckets.young.len() + buckets.old.len()
     }
 

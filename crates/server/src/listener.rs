@@ -11,11 +11,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::connection::Reception;
+use crate::connection_limit::{ConnectionLimit, OpenConnection, TooManyConnections};
 use crate::metrics::Traffic;
-use crate::seats::{NoSeat, Seats};
 use crate::tls::{
     ClientRules, ForeignClients, OnBadCertificate, TlsFault, TlsIdentity, server_config,
 };
@@ -38,7 +38,8 @@ pub struct ListenerConfig<'a> {
     pub identity: &'a TlsIdentity,
     /// What it does with client certificates that do not count.
     pub on_bad_certificate: OnBadCertificate,
-    /// How many connections it holds at once; one source address gets a quarter of them, but at least 64.
+    /// How many connections it holds at once; one source address gets a quarter of them, but at least 64. Where there are
+    /// too many, the idlest of those who are not known goes.
     pub connections: usize,
     /// How long it waits.
     pub timeouts: Timeouts,
@@ -192,13 +193,11 @@ impl Listener {
             connections,
             per_source,
         } = self;
-        let (drain, seats) = (
-            reception.timeouts.drain,
-            Seats::new(connections, per_source),
-        );
-        accept(tcp, seats, drain, &stop, |stream, address| {
+        let limit = ConnectionLimit::new(connections, per_source);
+        let drain = reception.timeouts.drain;
+        accept(tcp, limit, drain, &stop, |stream, address, open| {
             let (reception, stop) = (Arc::clone(&reception), stop.clone());
-            async move { reception.receive(stream, address, &stop).await }
+            async move { reception.receive(stream, address, &open, &stop).await }
         })
         .await;
     }
@@ -229,18 +228,20 @@ impl Identity {
     }
 }
 
-/// Gives every connection that gets a seat to `receive`, until `stop` is cancelled; then waits for their end.
+/// Gives every connection within the limit, with its place there, to `receive`, until `stop` is cancelled; then waits for
+/// their end. One that loses its place ends at once.
 pub(crate) async fn accept<F>(
     tcp: TcpListener,
-    seats: Arc<Seats>,
+    limit: ConnectionLimit,
     drain: Duration,
     stop: &CancellationToken,
-    receive: impl Fn(TcpStream, SocketAddr) -> F,
+    receive: impl Fn(TcpStream, SocketAddr, Arc<OpenConnection>) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
     let connections = TaskTracker::new();
     let (mut failures, mut crowds) = (Complaint::default(), Complaint::default());
+    let mut closings = Complaint::default();
     loop {
         let accepted = tokio::select! {
             accepted = tcp.accept() => accepted,
@@ -257,23 +258,32 @@ pub(crate) async fn accept<F>(
                 continue;
             }
         };
-        let seat = match seats.take(address.ip()) {
-            Ok(seat) => seat,
+        let open = match limit.take(address.ip()) {
+            Ok(open) => open,
             Err(reason) => {
                 if let Some(count) = crowds.count(Instant::now()) {
                     let limit = match reason {
-                        NoSeat::Full => "all",
-                        NoSeat::SourceFull => "per source",
+                        TooManyConnections::InAll => "all",
+                        TooManyConnections::FromSource => "per source",
                     };
                     warn!(%address, limit, count, "connections dropped: too many are open");
                 }
                 continue;
             }
         };
-        let received = receive(stream, address);
+        if limit.has_made_room()
+            && let Some(count) = closings.count(Instant::now())
+        {
+            warn!(%address, count, "idle connections closed to make room: too many are open");
+        }
+        let open = Arc::new(open);
+        let received = receive(stream, address, Arc::clone(&open));
         connections.spawn(async move {
-            received.await;
-            drop(seat);
+            tokio::select! {
+                () = received => {}
+                // Somebody else has got its place: what is on it ends here.
+                () = open.lost() => debug!(%address, "idle connection closed to make room"),
+            }
         });
     }
     drop(tcp);

@@ -21,10 +21,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use crate::connection::receive_plain;
+use crate::connection_limit::ConnectionLimit;
 use crate::listener::{ListenerFault, Timeouts, accept};
 use crate::metrics::StateMetrics;
 use crate::readiness;
-use crate::seats::Seats;
 
 /// A bound address with metrics and health behind it.
 pub struct MonitorListener {
@@ -41,7 +41,9 @@ pub struct Monitor {
 
 struct Shared {
     registry: Registry,
-    state: StateMetrics,
+    state: Option<StateMetrics>,
+    /// Says whether it is ready, in the place of an authority.
+    is_ready: Option<Box<dyn Fn() -> bool + Send + Sync>>,
     authority: OnceLock<Authority>,
     stopping: AtomicBool,
 }
@@ -52,7 +54,24 @@ impl Monitor {
         Self {
             shared: Arc::new(Shared {
                 registry,
-                state,
+                state: Some(state),
+                is_ready: None,
+                authority: OnceLock::new(),
+                stopping: AtomicBool::new(false),
+            }),
+        }
+    }
+
+    /// Shows what was registered by a process that is no authority, which says itself whether it is ready.
+    pub fn without_authority(
+        registry: Registry,
+        is_ready: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                registry,
+                state: None,
+                is_ready: Some(Box::new(is_ready)),
                 authority: OnceLock::new(),
                 stopping: AtomicBool::new(false),
             }),
@@ -99,10 +118,13 @@ impl Monitor {
         if self.shared.stopping.load(Ordering::Relaxed) {
             return Some("stopping");
         }
+        if let Some(is_ready) = &self.shared.is_ready {
+            return (!is_ready()).then_some("starting");
+        }
         let Some(authority) = self.shared.authority.get() else {
             return Some("starting");
         };
-        match timeout(PATIENCE, readiness::probe(authority)).await {
+        match timeout(PATIENCE, readiness::probe(&authority.requests)).await {
             Ok(Ok(())) => None,
             Ok(Err(_)) | Err(_) => Some("store"),
         }
@@ -124,12 +146,12 @@ impl MonitorListener {
         } = self;
         accept(
             tcp,
-            Seats::new(CONNECTIONS, Some(PER_SOURCE)),
+            ConnectionLimit::new(CONNECTIONS, Some(PER_SOURCE)),
             timeouts.drain,
             &stop,
-            |stream, _| {
+            |stream, _, open| {
                 let (door, stop) = (door.clone(), stop.clone());
-                async move { receive_plain(stream, door, &timeouts, &stop).await }
+                async move { receive_plain(stream, door, &timeouts, &open, &stop).await }
             },
         )
         .await;
@@ -138,7 +160,9 @@ impl MonitorListener {
 
 async fn metrics(State(monitor): State<Monitor>) -> Response {
     let shared = &monitor.shared;
-    shared.state.refresh(shared.authority.get()).await;
+    if let Some(state) = &shared.state {
+        state.refresh(shared.authority.get()).await;
+    }
     let mut text = String::new();
     if let Err(error) = encode(&mut text, &shared.registry) {
         error!(%error, "the metrics cannot be written");

@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use countersign_authority::{Authority, IssuerId};
+use countersign_authority::{Authority, IssuerId, shown};
 use countersign_pki::{Certificate, UnixTime};
 use countersign_policy::SignerName;
+use tokio_util::sync::CancellationToken;
 
 /// The other end of a connection; every request carries it as an extension.
 #[derive(Clone, Debug)]
@@ -13,6 +14,8 @@ pub struct Peer {
     /// Where the connection comes from.
     pub address: SocketAddr,
     pub(crate) certificate: Presented,
+    /// Tells an answer that goes on that its connection, or the server, is about to end.
+    pub(crate) closing: CancellationToken,
 }
 
 /// What came with the handshake.
@@ -26,6 +29,16 @@ pub(crate) enum Presented {
     Foreign(Arc<Certificate>),
     /// One that does not count here: not of this trust domain, or the ledger does not know it.
     Unknown,
+}
+
+impl Presented {
+    /// Whether it proves who is there.
+    pub(crate) fn is_known(&self) -> bool {
+        match self {
+            Self::Known(_) | Self::Foreign(_) => true,
+            Self::Nothing | Self::Unknown => false,
+        }
+    }
 }
 
 /// A client certificate that the ledger knows.
@@ -53,18 +66,32 @@ pub enum PeerIdentity<'a> {
 impl Peer {
     /// A peer without a certificate.
     pub fn anonymous(address: SocketAddr) -> Self {
-        Self {
-            address,
-            certificate: Presented::Nothing,
-        }
+        Self::new(address, Presented::Nothing)
     }
 
     /// A peer with a certificate of the ledger.
     pub fn with_client(address: SocketAddr, client: KnownClient) -> Self {
+        Self::new(address, Presented::Known(Arc::new(client)))
+    }
+
+    fn new(address: SocketAddr, certificate: Presented) -> Self {
         Self {
             address,
-            certificate: Presented::Known(Arc::new(client)),
+            certificate,
+            closing: CancellationToken::new(),
         }
+    }
+
+    /// For the log: the name in the certificate, whether or not it counts.
+    pub(crate) fn shown_name(&self) -> String {
+        let certificate = match &self.certificate {
+            Presented::Nothing => return "anonymous".to_owned(),
+            Presented::Unknown => return "unknown certificate".to_owned(),
+            Presented::Known(client) => &client.certificate,
+            Presented::Foreign(certificate) => certificate,
+        };
+        let name = certificate.subject().first_common_name();
+        shown(name.unwrap_or("certificate without a name"))
     }
 
     /// The name in a certificate of another authority, at a listener for its clients, as long as it is valid. One with
@@ -89,7 +116,11 @@ impl Peer {
                 let certificate = &client.certificate;
                 let now = authority.now();
                 let ended = now < certificate.not_before() || now > certificate.not_after();
-                if ended || authority.is_revoked(&client.issuer, &certificate.serial()) {
+                if ended
+                    || authority
+                        .ledger
+                        .is_revoked(&client.issuer, &certificate.serial())
+                {
                     PeerIdentity::Refused
                 } else {
                     PeerIdentity::Client(client)

@@ -1,11 +1,11 @@
 //! Whether the authority can serve, as every door's health answers tell it.
 
 use countersign_authority::store::{Past, StoreFault};
-use countersign_authority::{Authority, Door};
+use countersign_authority::{Door, Requests};
 
 /// Asks the store something small; keys and revocations were loaded before any door opened.
-pub(crate) async fn probe(authority: &Authority) -> Result<(), StoreFault> {
-    let asked = authority.request_at(&Door::LOCAL, "", Past::Ignore).await;
+pub(crate) async fn probe(requests: &Requests) -> Result<(), StoreFault> {
+    let asked = requests.at(&Door::LOCAL, "", Past::Ignore).await;
     asked.map(|_| ())
 }
 

@@ -138,7 +138,8 @@ impl ClientRules {
         let certificate = Certificate::parse(der).map_err(|_| CertificateError::BadEncoding)?;
         let issuer = self
             .authority
-            .issuer(&self.issuer)
+            .issuers
+            .get(&self.issuer)
             .ok_or(CertificateError::UnknownIssuer)?;
         if !issuer.has_signed(&certificate) {
             return Err(CertificateError::UnknownIssuer);
@@ -160,6 +161,7 @@ impl ClientRules {
         }
         if self
             .authority
+            .ledger
             .is_revoked(&self.issuer, &certificate.serial())
         {
             return Err(CertificateError::Revoked);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use countersign_authority::{RequestId, Store};
 use countersign_pki::{Serial, UnixTime, fingerprint_sha256};
 use countersign_store::SqliteStore;
-use countersign_store::suite::{Enrolment, Sample};
+use countersign_store_suite::{Enrolment, Sample};
 
 #[expect(
     clippy::expect_used,

@@ -12,7 +12,7 @@ use countersign_authority::{
 };
 use countersign_pki::{RevocationReason, fingerprint_sha256};
 use countersign_store::SqliteStore;
-use countersign_store::suite::Sample;
+use countersign_store_suite::Sample;
 use rusqlite::Connection;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -24,8 +24,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(std::io::stdout().write_all(text.as_bytes())?)
 }
 
-/// One of everything: a certificate that was revoked, its list, an intent that is open, what decisions rest on, a seal, a
-/// token that was used, an object, and a bootstrap token.
+/// One of everything: a certificate that was revoked, its list, an open intent whose request is stored and one that holds
+/// its request, what decisions rest on, a seal, a token that was used, an object, and a bootstrap token.
 async fn fill(store: &SqliteStore) -> Result<(), Box<dyn Error>> {
     let sample = Sample::default();
     let enrolment = sample.enrolment("agent.example.com");
@@ -75,7 +75,10 @@ async fn fill(store: &SqliteStore) -> Result<(), Box<dyn Error>> {
         .await?;
     let mut waiting = sample.enrolment("waiting.example.com");
     waiting.request.evidence = Sample::evidence();
-    store.commit(waiting.intend(&sample)).await?;
+    let mut change = waiting.intend(&sample);
+    let held = sample.enrolment("held.example.com").held(&sample);
+    change.writes.push(Write::Intend(held.intent));
+    store.commit(change).await?;
     Ok(())
 }
 

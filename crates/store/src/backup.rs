@@ -165,6 +165,13 @@ pub fn resume(path: &Path, now: UnixTime) -> Result<Resumed, OpenFault> {
             finding,
         });
     }
+    // Before anything is written: a trigger would run with the first change.
+    if let Some(part) = migration::stranger(&connection, path)? {
+        return Err(OpenFault::Strange {
+            path: path.to_owned(),
+            part,
+        });
+    }
     migration::migrate(&mut connection, path)?;
     let resumed = skip_ahead(&mut connection, now).map_err(|fault| sqlite(engine_fault(fault)))?;
     // The last to close the database takes the log into it.
@@ -270,7 +277,7 @@ fn engine_fault(fault: Fault) -> rusqlite::Error {
 }
 
 /// 4 MiB: a few milliseconds of reading.
-const STEP_PAGES: i32 = 512;
+const STEP_PAGES: i32 = 1024;
 const PAUSE: Duration = Duration::from_millis(2);
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -280,7 +287,7 @@ pub const SERIALS_SKIPPED: u32 = 1_000_000;
 pub const CRL_NUMBERS_SKIPPED: u32 = 100_000;
 /// Verdicts name the generation of their policy, also those that were shown before the store was lost.
 const GENERATIONS_SKIPPED: u32 = 10_000;
-/// Clients of the Kubernetes door remember revisions. Each certificate has two or three.
+/// Clients of doors remember revisions. Each certificate has two or three.
 const REVISIONS_SKIPPED: u32 = 100_000_000;
 
 #[cfg(test)]
@@ -314,7 +321,7 @@ mod tests {
         let mut steps = 0;
         {
             let backup = Backup::new(&moment, &mut target).unwrap();
-            while backup.step(100).unwrap() != StepResult::Done {
+            while backup.step(200).unwrap() != StepResult::Done {
                 grow(1);
                 steps += 1;
             }

@@ -60,8 +60,8 @@ pub(crate) fn stands(connection: &Connection, id: &BootstrapId) -> Result<bool, 
 pub(crate) fn put(connection: &Connection, record: &BootstrapRecord) -> Result<(), Fault> {
     let sql = format!(
         "INSERT INTO bootstrap_tokens (id, mac, mac_key_id, groups, description, expires_at, created_by, created_at,
-                                       revoked_at, epoch)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, {EPOCH})"
+                                       revoked_at, terms_mac, epoch)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, {EPOCH})"
     );
     let inserted = execute(
         connection,
@@ -76,6 +76,7 @@ pub(crate) fn put(connection: &Connection, record: &BootstrapRecord) -> Result<(
             record.created_by,
             record.created_at.0,
             record.revoked_at.map(|at| at.0),
+            record.terms_mac,
         ],
     );
     match inserted {
@@ -107,6 +108,7 @@ fn read(row: &Row<'_>) -> Result<BootstrapToken, Fault> {
             id: identity(&mut columns)?,
             mac: columns.take()?,
             mac_key_id: columns.take()?,
+            terms_mac: columns.take()?,
             groups: columns.document()?,
             description: columns.take()?,
             expires_at: columns.take::<Option<i64>>()?.map(UnixTime),
@@ -125,7 +127,7 @@ fn identity(columns: &mut Columns<'_>) -> Result<BootstrapId, Fault> {
 }
 
 /// The columns that [`read`] reads, in its order; the last says whether it is from before a restore.
-const TOKEN: &str = "id, mac, mac_key_id, groups, description, expires_at, created_by, created_at, revoked_at, epoch, \
+const TOKEN: &str = "id, mac, mac_key_id, terms_mac, groups, description, expires_at, created_by, created_at, revoked_at, epoch, \
      epoch < (SELECT epoch FROM store_state WHERE one = 1)";
 
 /// How often the store was restored.

@@ -1,4 +1,4 @@
-//! One change: its preconditions, then its writes, then what the feed and the audit log say of it.
+//! One change: its preconditions, then its writes, then what the audit log says of it.
 //!
 //! Runs inside the writer's transaction. Whatever fails here fails the change; the writer undoes it.
 
@@ -13,15 +13,14 @@ use countersign_policy::RecordedEvidence;
 use rusqlite::{Connection, OptionalExtension, ToSql, ffi, params};
 
 use crate::bootstrap;
+use crate::denials;
 use crate::fault::{Fault, RefusedWrite};
+use crate::intents::{self, Leaving};
 use crate::inventory;
 use crate::objects;
-use crate::query::REJECTED;
-use crate::row::{
-    KIND_CERTIFICATE, KIND_CRL, KIND_REQUEST, KIND_REQUEST_DELETED, KIND_RETIREMENT,
-    KIND_REVOCATION, document, signed,
-};
-use crate::states::{self, Place};
+use crate::query::{REJECTED, THEFT, TRIMMABLE};
+use crate::row::{DecisionColumns, document, signed, source_column};
+use crate::states::{self, Cursor};
 use crate::tokens;
 
 /// Checks what a change relies on. If it fails, nothing was written.
@@ -43,8 +42,8 @@ pub(crate) fn write(
     let mut commit = Commit {
         connection,
         revision: signed(revision.0, "revision")?,
-        entries: 0,
         states: 0,
+        audited: 0,
     };
     for write in &change.writes {
         match write {
@@ -52,6 +51,7 @@ pub(crate) fn write(
             Write::UpdateRequest(update) => commit.update_request(update)?,
             Write::DeleteRequest(id) => commit.delete_request(id)?,
             Write::Intend(intent) => commit.intend(intent)?,
+            Write::StoreIntended { issuer, serial } => commit.store_intended(issuer, serial)?,
             Write::VoidIntent { issuer, serial } => commit.void_intent(issuer, serial)?,
             Write::Record {
                 issuer,
@@ -75,7 +75,14 @@ pub(crate) fn write(
             Write::PutWindow(window) => inventory::put_window(connection, window)?,
             Write::CloseWindow { certname } => inventory::close_window(connection, certname)?,
             Write::UseWindow { certname } => inventory::use_window(connection, certname)?,
-            Write::TrimRejections { of, keep } => commit.trim_rejections(of.as_ref(), *keep)?,
+            Write::TrimRejections {
+                of,
+                keep,
+                bytes,
+                thefts_since,
+            } => commit.trim_rejections(of.as_ref(), *keep, *bytes, *thefts_since)?,
+            Write::CountDenial(denials) => denials::count(commit.connection, denials)?,
+            Write::DenialsTold(denials) => denials::told(commit.connection, denials)?,
             Write::PutPolicy(policy) => commit.put_policy(policy)?,
             Write::RememberAllow(allow) => commit.remember_allow(allow)?,
             Write::ForgetAllows { before } => commit.forget_allows(*before)?,
@@ -95,12 +102,9 @@ pub(crate) fn write(
             | Write::ForgetToken { .. } => tokens::write(connection, write, commit.revision)?,
         }
     }
-    for (seq, entry) in (0_i64..).zip(&change.audit) {
+    for entry in &change.audit {
         let text = document(entry, "audit entry")?;
-        commit.execute(
-            "INSERT INTO audit (revision, seq, entry) VALUES (?1, ?2, ?3)",
-            params![commit.revision, seq, text],
-        )?;
+        commit.audit(&text)?;
     }
     Ok(())
 }
@@ -118,9 +122,12 @@ fn holds(connection: &Connection, precondition: &Precondition) -> Result<bool, F
         Precondition::RequestIn { id, state } => Ok(connection
             .prepare_cached("SELECT 1 FROM requests WHERE id = ?1 AND state = ?2")?
             .exists(params![id.as_bytes(), state.word()])?),
-        Precondition::KeyFree { door, key } => Ok(!connection
-            .prepare_cached("SELECT 1 FROM requests WHERE door = ?1 AND key = ?2 AND live = 1")?
-            .exists(params![door.as_str(), key])?),
+        Precondition::KeyFree { door, key } => {
+            let is_taken = connection
+                .prepare_cached("SELECT 1 FROM requests WHERE door = ?1 AND key = ?2 AND live = 1")?
+                .exists(params![door.as_str(), key])?;
+            Ok(!is_taken && !intents::occupies(connection, door, key)?)
+        }
         Precondition::NotDenied {
             door,
             key,
@@ -129,7 +136,7 @@ fn holds(connection: &Connection, precondition: &Precondition) -> Result<bool, F
             .prepare_cached(
                 "SELECT 1 FROM requests
                  WHERE door = ?1 AND key = ?2 AND key_fingerprint = ?3 AND state = 'denied'
-                   AND json_extract(explanation, '$.by.kind') = 'person'",
+                   AND by_person = 1",
             )?
             .exists(params![door.as_str(), key, key_fingerprint.as_bytes()])?),
         Precondition::NewestCertificate {
@@ -139,8 +146,7 @@ fn holds(connection: &Connection, precondition: &Precondition) -> Result<bool, F
         } => {
             let (open, newest): (bool, Option<Vec<u8>>) = connection
                 .prepare_cached(
-                    "SELECT EXISTS (SELECT 1 FROM certificates
-                                    WHERE issuer = ?1 AND name = ?2 AND state = 'intended'),
+                    "SELECT EXISTS (SELECT 1 FROM intents WHERE issuer = ?1 AND name = ?2),
                             (SELECT serial FROM certificates
                              WHERE issuer = ?1 AND name = ?2 AND state = 'issued' AND retired IS NULL
                              ORDER BY number DESC LIMIT 1)",
@@ -170,19 +176,7 @@ fn holds(connection: &Connection, precondition: &Precondition) -> Result<bool, F
             issuer,
             serial,
             owner,
-        } => {
-            let stored: Option<String> = connection
-                .prepare_cached(
-                    "SELECT owner FROM certificates WHERE issuer = ?1 AND serial = ?2 AND state = 'intended'",
-                )?
-                .query_row(params![issuer.as_str(), serial.as_bytes()], |row| row.get(0))
-                .optional()?;
-            Ok(match (stored, owner) {
-                (Some(stored), Some(owner)) => stored == owner.0,
-                (Some(_), None) => true,
-                (None, _) => false,
-            })
-        }
+        } => intents::is_open(connection, issuer, serial, owner.as_ref()),
         Precondition::PolicyFree { generation } => Ok(!connection
             .prepare_cached("SELECT 1 FROM policies WHERE generation >= ?1")?
             .exists(params![signed(*generation, "generation")?])?),
@@ -236,23 +230,26 @@ fn exists_request(connection: &Connection, id: &RequestId) -> rusqlite::Result<b
         .exists(params![id.as_bytes()])
 }
 
-/// The writes of one change, numbered for the feed.
+/// The writes of one change.
 struct Commit<'c> {
     connection: &'c Connection,
     revision: i64,
-    entries: i64,
     /// How many states the change has left in the history.
     states: i64,
+    /// How many entries it has in the audit log.
+    audited: i64,
 }
 
 impl Commit<'_> {
     fn insert_request(&mut self, request: &RequestRecord) -> Result<(), Fault> {
         let (issuer, serial) = certificate_columns(request.certificate.as_ref());
+        let decision = DecisionColumns::of(&request.explanation);
         let inserted = self.execute(
             "INSERT INTO requests (id, door, key, live, retained, version, state, signer, csr, key_fingerprint,
                                    requester, wishes, created, explanation, failure, issuer, serial, attachment,
-                                   evidence)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
+                                   evidence, code, about_token, by_person, retry, source, bytes)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22,
+                     ?23, ?24, length(?9) + length(?18))",
             params![
                 request.id.as_bytes(),
                 request.door.as_str(),
@@ -273,6 +270,11 @@ impl Commit<'_> {
                 serial,
                 request.attachment,
                 evidence(Some(&request.evidence))?,
+                decision.code,
+                decision.about_token,
+                decision.by_person,
+                decision.retry,
+                source_column(&request.requester),
             ],
         );
         match inserted {
@@ -287,12 +289,6 @@ impl Commit<'_> {
             }
             other => {
                 other?;
-                self.tell(
-                    KIND_REQUEST,
-                    request.door.as_str(),
-                    Some(request.id.as_bytes()),
-                    Some(&request.key),
-                )?;
                 if request.retained {
                     self.keep_request(&request.id, StateChangeKind::Added)?;
                 }
@@ -308,14 +304,18 @@ impl Commit<'_> {
             .as_ref()
             .map(|explanation| document(explanation, "explanation"))
             .transpose()?;
+        let decision = update.explanation.as_ref().map(DecisionColumns::of);
         let updated = self
             .connection
             .prepare_cached(
                 "UPDATE requests
                  SET version = ?2, state = ?3, live = ?4, explanation = coalesce(?5, explanation),
                      failure = coalesce(?6, failure), issuer = coalesce(?7, issuer), serial = coalesce(?8, serial),
-                     attachment = coalesce(?9, attachment), evidence = iif(?11, ?10, evidence)
-                 WHERE id = ?1 RETURNING door, key, retained",
+                     attachment = coalesce(?9, attachment), evidence = iif(?11, ?10, evidence),
+                     code = iif(?5 IS NULL, code, ?12), about_token = coalesce(?13, about_token),
+                     by_person = coalesce(?14, by_person), retry = coalesce(?15, retry), csr = coalesce(?16, csr),
+                     bytes = iif(?16 IS NULL, bytes, length(?16) + length(coalesce(?9, attachment)))
+                 WHERE id = ?1 RETURNING retained",
             )?
             .query_row(
                 params![
@@ -330,8 +330,13 @@ impl Commit<'_> {
                     update.attachment,
                     evidence(update.evidence.as_ref())?,
                     update.evidence.is_some(),
+                    decision.as_ref().and_then(|decision| decision.code),
+                    decision.as_ref().map(|decision| decision.about_token),
+                    decision.as_ref().map(|decision| decision.by_person),
+                    decision.as_ref().map(|decision| decision.retry),
+                    update.csr_der,
                 ],
-                |row| Ok((door_and_key(row)?, row.get(2)?)),
+                |row| row.get(0),
             )
             .optional();
         match updated {
@@ -343,9 +348,7 @@ impl Commit<'_> {
                 Err(name_taken(Door::from_text(door), key))
             }
             other => {
-                let ((door, key), retained) = other?.ok_or_else(|| no_request(&update.id))?;
-                self.tell(KIND_REQUEST, &door, Some(update.id.as_bytes()), Some(&key))?;
-                if retained {
+                if other?.ok_or_else(|| no_request(&update.id))? {
                     self.keep_request(&update.id, StateChangeKind::Modified)?;
                 }
                 Ok(())
@@ -355,55 +358,61 @@ impl Commit<'_> {
 
     fn delete_request(&mut self, id: &RequestId) -> Result<(), Fault> {
         let connection = self.connection;
-        let delete = |condition: &str| -> rusqlite::Result<Option<(String, String)>> {
-            let sql = format!("DELETE FROM requests WHERE id = ?1{condition} RETURNING door, key");
-            connection
-                .prepare_cached(&sql)?
-                .query_row(params![id.as_bytes()], door_and_key)
-                .optional()
+        let delete = |condition: &str| -> rusqlite::Result<usize> {
+            let sql = format!("DELETE FROM requests WHERE id = ?1{condition}");
+            connection.prepare_cached(&sql)?.execute([id.as_bytes()])
         };
-        let gone = match delete(" AND retained = 0")? {
-            None => {
-                self.keep_request(id, StateChangeKind::Deleted)?;
-                delete("")?
-            }
-            gone => gone,
-        };
-        let (door, key) = gone.ok_or_else(|| no_request(id))?;
-        self.tell(KIND_REQUEST_DELETED, &door, Some(id.as_bytes()), Some(&key))
+        if delete(" AND retained = 0")? > 0 {
+            return Ok(());
+        }
+        self.keep_request(id, StateChangeKind::Deleted)?;
+        match delete("")? {
+            0 => Err(no_request(id)),
+            _ => Ok(()),
+        }
     }
 
-    fn trim_rejections(&mut self, of: Option<&(Door, String)>, keep: usize) -> Result<(), Fault> {
+    fn trim_rejections(
+        &self,
+        of: Option<&(Door, String)>,
+        keep: usize,
+        bytes: u64,
+        thefts_since: UnixTime,
+    ) -> Result<(), Fault> {
         let keep = i64::try_from(keep).unwrap_or(i64::MAX);
-        let gone: Vec<(Vec<u8>, String, String)> = match of {
-            Some((door, key)) => self
-                .connection
-                .prepare_cached(
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        let since = thefts_since.0;
+        match of {
+            // Of thefts also the first ones, which are the likeliest to tell who it was: nobody pushes them out.
+            Some((door, key)) => self.execute(
+                &format!(
                     "DELETE FROM requests WHERE number IN (
-                         SELECT number FROM requests
-                         WHERE door = ?1 AND key = ?2 AND live = 0 AND (state = 'denied' OR state = 'undecided')
-                             AND coalesce(json_extract(explanation, '$.by.kind'), '') != 'person'
-                         ORDER BY number DESC LIMIT -1 OFFSET ?3)
-                     RETURNING id, door, key",
-                )?
-                .query_map(params![door.as_str(), key, keep], identity)?
-                .collect::<Result<_, _>>()?,
-            None => self
-                .connection
-                .prepare_cached(&format!(
+                         SELECT number FROM (
+                             SELECT number FROM requests
+                             WHERE door = ?2 AND key = ?3{OF_A_NAME} AND NOT ({THEFT})
+                             ORDER BY number DESC LIMIT -1 OFFSET ?4)
+                         UNION ALL
+                         SELECT number FROM (
+                             SELECT number, row_number() OVER (ORDER BY number) AS first,
+                                    row_number() OVER (ORDER BY number DESC) AS last
+                             FROM requests WHERE door = ?2 AND key = ?3{OF_A_NAME} AND {THEFT})
+                         WHERE first > ?4 AND last > ?4)"
+                ),
+                params![since, door.as_str(), key, keep],
+            )?,
+            None => self.execute(
+                &format!(
                     "DELETE FROM requests WHERE number IN (
-                         SELECT number FROM requests INDEXED BY requests_rejected
-                         WHERE {REJECTED} AND state <> 'pending' AND live = 0
-                             AND coalesce(json_extract(explanation, '$.by.kind'), '') != 'person'
-                         ORDER BY number DESC LIMIT ?2 OFFSET ?1)
-                     RETURNING id, door, key",
-                ))?
-                .query_map(params![keep, MAX_TRIMMED], identity)?
-                .collect::<Result<_, _>>()?,
+                         SELECT number FROM (
+                             SELECT number, row_number() OVER newest AS place, sum(bytes) OVER newest AS total
+                             FROM requests INDEXED BY requests_rejected
+                             WHERE {REJECTED}{TRIMMABLE} AND NOT ({THEFT})
+                             WINDOW newest AS (ORDER BY number DESC))
+                         WHERE place > ?2 OR total > ?4 LIMIT ?3)"
+                ),
+                params![since, keep, MAX_TRIMMED, bytes],
+            )?,
         };
-        for (id, door, key) in gone {
-            self.tell(KIND_REQUEST_DELETED, &door, Some(&id), Some(&key))?;
-        }
         Ok(())
     }
 
@@ -443,34 +452,37 @@ impl Commit<'_> {
     }
 
     fn intend(&self, intent: &Intent) -> Result<(), Fault> {
-        let inserted = self.execute(
-            "INSERT INTO certificates (issuer, serial, state, request, signer, name, key_fingerprint, not_before,
-                                       not_after, explanation, owner, lease_until)
-             VALUES (?1, ?2, 'intended', ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
-            params![
-                intent.issuer.as_str(),
-                intent.serial.as_bytes(),
-                intent.request.as_bytes(),
-                intent.signer.as_str(),
-                intent.name,
-                intent.key_fingerprint.as_bytes(),
-                intent.not_before.0,
-                intent.not_after.0,
-                document(&intent.explanation, "explanation")?,
-                intent.owner.0,
-                intent.lease_until.0,
-            ],
-        );
-        match inserted {
-            Err(error) if is_taken(&error) => Err(Fault::Refused(CommitFault::DuplicateSerial {
-                issuer: intent.issuer.clone(),
-                serial: intent.serial,
-            })),
-            other => {
-                other?;
-                self.pass_serial(&intent.issuer, &intent.serial)
-            }
+        intents::insert(self.connection, intent, self.revision)?;
+        self.pass_serial(&intent.issuer, &intent.serial)
+    }
+
+    fn store_intended(&mut self, issuer: &IssuerId, serial: &Serial) -> Result<(), Fault> {
+        self.store_request_of(issuer, serial, Leaving::WithoutCertificate)?;
+        intents::release_request(self.connection, issuer, serial)
+    }
+
+    fn void_intent(&mut self, issuer: &IssuerId, serial: &Serial) -> Result<(), Fault> {
+        self.store_request_of(issuer, serial, Leaving::WithoutCertificate)?;
+        intents::burn(self.connection, issuer, serial)
+    }
+
+    fn record(&mut self, issuer: &IssuerId, serial: &Serial, der: &[u8]) -> Result<(), Fault> {
+        self.store_request_of(issuer, serial, Leaving::WithCertificate)?;
+        intents::record(self.connection, issuer, serial, der)
+    }
+
+    fn store_request_of(
+        &mut self,
+        issuer: &IssuerId,
+        serial: &Serial,
+        leaving: Leaving,
+    ) -> Result<(), Fault> {
+        let stored =
+            intents::store_request(self.connection, issuer, serial, leaving, self.revision)?;
+        for entry in stored {
+            self.audit(&entry)?;
         }
+        Ok(())
     }
 
     /// Moves the counter of an issuer that has one past a serial.
@@ -498,13 +510,12 @@ impl Commit<'_> {
         Ok(())
     }
 
-    fn import(&mut self, entry: &LedgerEntry) -> Result<(), Fault> {
+    fn import(&self, entry: &LedgerEntry) -> Result<(), Fault> {
         let revoked = entry.revoked;
         let inserted = self.execute(
             "INSERT INTO certificates (issuer, serial, state, request, signer, name, key_fingerprint, not_before,
-                                       not_after, explanation, owner, lease_until, der, revoked_at, revoked_reason,
-                                       revoked_revision, retired)
-             VALUES (?1, ?2, 'issued', ?3, ?4, ?5, ?6, ?7, ?8, ?9, '', 0, ?10, ?11, ?12, ?13, ?14)",
+                                       not_after, explanation, der, revoked_at, revoked_reason, revoked_revision, retired)
+             VALUES (?1, ?2, 'issued', ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
             params![
                 entry.issuer.as_str(),
                 entry.serial.as_bytes(),
@@ -529,49 +540,13 @@ impl Commit<'_> {
             })),
             other => {
                 other?;
-                self.pass_serial(&entry.issuer, &entry.serial)?;
-                self.tell(
-                    KIND_CERTIFICATE,
-                    entry.issuer.as_str(),
-                    Some(entry.serial.as_bytes()),
-                    None,
-                )
+                self.pass_serial(&entry.issuer, &entry.serial)
             }
         }
     }
 
-    fn void_intent(&self, issuer: &IssuerId, serial: &Serial) -> Result<(), Fault> {
-        let voided = self.execute(
-            "UPDATE certificates SET state = 'void' WHERE issuer = ?1 AND serial = ?2 AND state = 'intended'",
-            params![issuer.as_str(), serial.as_bytes()],
-        )?;
-        if voided == 0 {
-            Err(no_intent(issuer, serial))
-        } else {
-            Ok(())
-        }
-    }
-
-    fn record(&mut self, issuer: &IssuerId, serial: &Serial, der: &[u8]) -> Result<(), Fault> {
-        let recorded = self.execute(
-            "UPDATE certificates SET state = 'issued', der = ?3
-             WHERE issuer = ?1 AND serial = ?2 AND state = 'intended'",
-            params![issuer.as_str(), serial.as_bytes(), der],
-        )?;
-        if recorded == 0 {
-            return Err(no_intent(issuer, serial));
-        }
-        self.tell(
-            KIND_CERTIFICATE,
-            issuer.as_str(),
-            Some(serial.as_bytes()),
-            None,
-        )
-    }
-
-    /// The first revocation stands: a later one changes neither time nor reason. It is a change in the feed only if the
-    /// certificate had been taken off the CRLs.
-    fn revoke(&mut self, revocation: &Revocation) -> Result<(), Fault> {
+    /// The first revocation stands: a later one changes neither time nor reason.
+    fn revoke(&self, revocation: &Revocation) -> Result<(), Fault> {
         let (issuer, serial) = (revocation.issuer.as_str(), revocation.serial.as_bytes());
         let revoked = self.execute(
             "UPDATE certificates
@@ -592,7 +567,7 @@ impl Commit<'_> {
                      (SELECT name FROM certificates WHERE issuer = ?1 AND serial = ?2)",
                 params![issuer, serial],
             )?;
-            return self.tell(KIND_REVOCATION, issuer, Some(serial), None);
+            return Ok(());
         }
         let stands = self
             .connection
@@ -610,8 +585,8 @@ impl Commit<'_> {
         }
     }
 
-    /// The first retirement of a certificate stands; a name without any that is not retired is no change in the feed.
-    fn retire(&mut self, issuer: &IssuerId, name: &str, at: UnixTime) -> Result<(), Fault> {
+    /// The first retirement of a certificate stands.
+    fn retire(&self, issuer: &IssuerId, name: &str, at: UnixTime) -> Result<(), Fault> {
         let retired = self.execute(
             "UPDATE certificates SET retired = ?3
              WHERE issuer = ?1 AND name = ?2 AND state = 'issued' AND retired IS NULL",
@@ -621,29 +596,21 @@ impl Commit<'_> {
             return Ok(());
         }
         self.execute("DELETE FROM webhook_allows WHERE name = ?1", params![name])?;
-        self.tell(KIND_RETIREMENT, issuer.as_str(), None, Some(name))
+        Ok(())
     }
 
-    fn unlist(&mut self, issuer: &IssuerId, serial: &Serial) -> Result<(), Fault> {
-        let unlisted = self.execute(
+    fn unlist(&self, issuer: &IssuerId, serial: &Serial) -> Result<(), Fault> {
+        self.execute(
             "UPDATE certificates SET unlisted = 1
              WHERE issuer = ?1 AND serial = ?2 AND revoked_at IS NOT NULL AND unlisted = 0",
             params![issuer.as_str(), serial.as_bytes()],
         )?;
-        if unlisted == 0 {
-            return Ok(());
-        }
-        self.tell(
-            KIND_REVOCATION,
-            issuer.as_str(),
-            Some(serial.as_bytes()),
-            None,
-        )
+        Ok(())
     }
 
-    fn put_ancestor_crl(&mut self, issuer: &IssuerId, crl: &AncestorCrl) -> Result<(), Fault> {
+    fn put_ancestor_crl(&self, issuer: &IssuerId, crl: &AncestorCrl) -> Result<(), Fault> {
         // Magnitudes without leading zeros compare by length first. Empty ones say nothing: the engine has compared times.
-        let put = self.execute(
+        self.execute(
             "INSERT INTO ancestor_crls (issuer, key_id, number, position, der) VALUES (?1, ?2, ?3, ?4, ?5)
              ON CONFLICT (issuer, key_id) DO UPDATE
              SET number = excluded.number, position = excluded.position, der = excluded.der
@@ -657,13 +624,10 @@ impl Commit<'_> {
                 crl.der
             ],
         )?;
-        if put == 0 {
-            return Ok(());
-        }
-        self.tell(KIND_CRL, issuer.as_str(), None, None)
+        Ok(())
     }
 
-    fn put_crl(&mut self, crl: &CrlRecord) -> Result<(), Fault> {
+    fn put_crl(&self, crl: &CrlRecord) -> Result<(), Fault> {
         self.execute(
             "INSERT INTO crls (issuer, scope, number, covers, this_update, next_update, der)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
@@ -680,7 +644,7 @@ impl Commit<'_> {
                 crl.der,
             ],
         )?;
-        self.tell(KIND_CRL, crl.issuer.as_str(), None, None)
+        Ok(())
     }
 
     fn put_object(&mut self, record: &ObjectRecord) -> Result<(), Fault> {
@@ -710,8 +674,8 @@ impl Commit<'_> {
     }
 
     /// Where the change's next state stands in the history.
-    fn next_place(&mut self) -> Place {
-        let place = Place {
+    fn next_place(&mut self) -> Cursor {
+        let place = Cursor {
             revision: self.revision,
             seq: self.states,
         };
@@ -719,7 +683,6 @@ impl Commit<'_> {
         place
     }
 
-    /// No change in the feed: nothing became different.
     fn seal(&self, seal: &Seal) -> Result<(), Fault> {
         let Seal { head, hashes } = seal;
         let hashes: Vec<u8> = hashes.iter().flat_map(|hash| *hash.as_bytes()).collect();
@@ -753,19 +716,13 @@ impl Commit<'_> {
         }
     }
 
-    /// Adds an entry to the change feed.
-    fn tell(
-        &mut self,
-        kind: &str,
-        scope: &str,
-        thing: Option<&[u8]>,
-        key: Option<&str>,
-    ) -> Result<(), Fault> {
+    /// Adds an entry to the audit log.
+    fn audit(&mut self, entry: &str) -> Result<(), Fault> {
         self.execute(
-            "INSERT INTO changes (revision, seq, kind, scope, thing, key) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-            params![self.revision, self.entries, kind, scope, thing, key],
+            "INSERT INTO audit (revision, seq, entry) VALUES (?1, ?2, ?3)",
+            params![self.revision, self.audited, entry],
         )?;
-        self.entries = self.entries.saturating_add(1);
+        self.audited = self.audited.saturating_add(1);
         Ok(())
     }
 
@@ -777,12 +734,12 @@ impl Commit<'_> {
 /// Others have their turn between two of these.
 const MAX_TRIMMED: i64 = 500;
 
-fn identity(row: &rusqlite::Row<'_>) -> rusqlite::Result<(Vec<u8>, String, String)> {
-    Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-}
+/// What rules have turned away, of one name.
+const OF_A_NAME: &str =
+    " AND live = 0 AND (state = 'denied' OR state = 'undecided') AND by_person = 0";
 
 /// Nothing recorded is no column.
-fn evidence(recorded: Option<&RecordedEvidence>) -> Result<Option<String>, Fault> {
+pub(crate) fn evidence(recorded: Option<&RecordedEvidence>) -> Result<Option<String>, Fault> {
     let recorded = recorded.filter(|recorded| !recorded.is_empty());
     recorded
         .map(|recorded| document(recorded, "evidence"))
@@ -817,12 +774,4 @@ fn name_taken(door: Door, key: String) -> Fault {
 
 fn no_request(id: &RequestId) -> Fault {
     Fault::conflict(Precondition::RequestExists { id: *id })
-}
-
-fn no_intent(issuer: &IssuerId, serial: &Serial) -> Fault {
-    Fault::conflict(Precondition::IntentOpen {
-        issuer: issuer.clone(),
-        serial: *serial,
-        owner: None,
-    })
 }

@@ -15,6 +15,7 @@ mod migration;
 
 mod bootstrap;
 mod change;
+mod intents;
 mod inventory;
 mod objects;
 mod states;
@@ -26,11 +27,9 @@ mod tokens;
 
 pub mod backup;
 
+mod denials;
 mod fault;
 mod row;
-
-#[cfg(feature = "suite")]
-pub mod suite;
 
 pub use folder::OpenFault;
 pub use sqlite::SqliteStore;

@@ -1,8 +1,13 @@
 //! Schema versions: numbered SQL texts, each applied once, never altered afterwards.
 
+use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use countersign_pki::fingerprint_sha256;
+use countersign_authority::one_source;
+use countersign_pki::{CheckedCsr, fingerprint_sha256, masked};
+use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use crate::folder::OpenFault;
@@ -54,6 +59,32 @@ pub(crate) fn check(connection: &Connection, path: &Path) -> Result<i64, OpenFau
     Ok(found)
 }
 
+/// What stands in a database's schema and was not put there by this program, or what is missing there, if anything.
+pub(crate) fn stranger(connection: &Connection, path: &Path) -> Result<Option<String>, OpenFault> {
+    let number = check(connection, path)?;
+    let known = MIGRATIONS.partition_point(|migration| migration.number <= number);
+    let sqlite = |source| OpenFault::Sqlite {
+        path: path.to_owned(),
+        source,
+    };
+    let mut own = Connection::open_in_memory().map_err(sqlite)?;
+    apply(&mut own, path, MIGRATIONS.get(..known).unwrap_or_default())?;
+    let (found, expected) = (parts(connection), parts(&own));
+    let (found, expected) = (found.map_err(sqlite)?, expected.map_err(sqlite)?);
+    let mut differing = found.symmetric_difference(&expected);
+    Ok(differing
+        .next()
+        .map(|(kind, name, _)| format!("{kind} {name}")))
+}
+
+/// Kind, name and text of everything in a schema, but for what SQLite keeps there itself.
+fn parts(connection: &Connection) -> rusqlite::Result<BTreeSet<(String, String, String)>> {
+    connection
+        .prepare("SELECT type, name, coalesce(sql, '') FROM sqlite_schema WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'")?
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
+        .collect()
+}
+
 /// The newest schema that this program knows.
 pub(crate) fn newest() -> i64 {
     MIGRATIONS.last().map_or(0, |migration| migration.number)
@@ -80,6 +111,7 @@ fn apply(connection: &mut Connection, path: &Path, known: &[Migration]) -> Resul
     connection
         .execute_batch(SCHEMA_MIGRATIONS)
         .map_err(sqlite)?;
+    let has_masked = add_functions(connection).map_err(sqlite)?;
     let newest = applied(connection).map_err(sqlite)?;
     let newest_known = known.last().map_or(0, |migration| migration.number);
     if newest > newest_known {
@@ -109,6 +141,16 @@ fn apply(connection: &mut Connection, path: &Path, known: &[Migration]) -> Resul
             None => step(connection, migration).map_err(sqlite)?,
         }
     }
+    if has_masked.load(Ordering::Relaxed) {
+        // Copies of what was overwritten may be left in unused parts of pages, which backups copy, too. Without the
+        // first setting SQLite leaves what its buffers held before there.
+        connection
+            .execute_batch(
+                "PRAGMA secure_delete = ON; VACUUM; PRAGMA secure_delete = OFF;
+                 PRAGMA wal_checkpoint(TRUNCATE);",
+            )
+            .map_err(sqlite)?;
+    }
     Ok(())
 }
 
@@ -120,6 +162,31 @@ fn step(connection: &mut Connection, migration: &Migration) -> rusqlite::Result<
         params![migration.number, migration.checksum()],
     )?;
     transaction.commit()
+}
+
+/// What steps need beside SQL. Nothing that is stored in a database may call it. Answers whether anything was masked by
+/// them, once they have run.
+fn add_functions(connection: &Connection) -> rusqlite::Result<Arc<AtomicBool>> {
+    let has_masked = Arc::new(AtomicBool::new(false));
+    let noted = Arc::clone(&has_masked);
+    let flags = FunctionFlags::SQLITE_UTF8
+        | FunctionFlags::SQLITE_DETERMINISTIC
+        | FunctionFlags::SQLITE_DIRECTONLY;
+    connection.create_scalar_function("masked_request", 1, flags, move |arguments| {
+        let csr: Option<Vec<u8>> = arguments.get(0)?;
+        let csr = csr.and_then(|der| CheckedCsr::trusted_from_store(&der).ok());
+        let masked = csr.and_then(|csr| masked(&csr));
+        noted.fetch_or(masked.is_some(), Ordering::Relaxed);
+        Ok(masked)
+    })?;
+    connection.create_scalar_function("one_source", 1, flags, |arguments| {
+        let text: Option<String> = arguments.get(0)?;
+        let address = text.as_deref().and_then(|text| text.parse().ok());
+        Ok(address
+            .map(one_source)
+            .map_or(text, |source| Some(source.to_string())))
+    })?;
+    Ok(has_masked)
 }
 
 fn is_foreign(connection: &Connection) -> rusqlite::Result<bool> {
@@ -167,6 +234,18 @@ const MIGRATIONS: &[Migration] = &[
     Migration {
         number: 8,
         sql: include_str!("../migrations/0008_objects_states_and_bootstrap_tokens.sql"),
+    },
+    Migration {
+        number: 9,
+        sql: include_str!("../migrations/0009_open_intents.sql"),
+    },
+    Migration {
+        number: 10,
+        sql: include_str!("../migrations/0010_cheaper_writes.sql"),
+    },
+    Migration {
+        number: 11,
+        sql: include_str!("../migrations/0011_masks_macs_and_bounds.sql"),
     },
 ];
 
@@ -268,6 +347,30 @@ mod tests {
                 .prepare("SELECT * FROM schema_migrations")
                 .is_err()
         );
+    }
+
+    #[test]
+    fn a_row_of_the_ledger_is_checked_without_a_temporary_tree() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        apply_to(&mut connection, MIGRATIONS).unwrap();
+        let insert = |state: &str| {
+            format!(
+                "INSERT INTO certificates (issuer, serial, state, request, signer, name, key_fingerprint, not_before,
+                                           not_after, explanation)
+                 VALUES ('i', X'01', '{state}', X'', 's', 'n', X'', 0, 0, '{{}}')"
+            )
+        };
+        let program = format!("EXPLAIN {}", insert("void"));
+        let mut program = connection.prepare(&program).unwrap();
+        let steps = program.query_map([], |row| row.get::<_, String>("opcode"));
+        let steps: Vec<String> = steps.unwrap().map(Result::unwrap).collect();
+        assert!(steps.iter().any(|step| step == "Halt"), "{steps:?}");
+        assert!(
+            !steps.iter().any(|step| step == "OpenEphemeral"),
+            "{steps:?}"
+        );
+        connection.execute(&insert("void"), []).unwrap();
+        connection.execute(&insert("intended"), []).unwrap_err();
     }
 
     #[test]

@@ -6,19 +6,20 @@ mod audit;
 use std::net::IpAddr;
 
 use countersign_authority::store::{
-    AgeFilter, Changed, Past, Rejection, RejectionFilter, RequestFilter, Tally,
+    AgeFilter, Amount, Past, Rejection, RejectionFilter, RequestFilter, Tally,
 };
 use countersign_authority::{
-    AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, Intent, IssuerId, LedgerEntry,
-    PolicyVersion, RequestId, RequestRecord, RequestState, Revision, Revocation,
+    AncestorCrl, AuditEntry, CrlRecord, CrlScope, Door, IssuerId, LedgerEntry, ListedCertificate,
+    PolicyVersion, RequestId, RequestRecord, RequestState, Revision, Revocation, one_source,
 };
 use countersign_pki::{Fingerprint, Serial, UnixTime};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Params, Row, params, params_from_iter};
 
 use crate::fault::Fault;
+use crate::intents;
 use crate::row::{
-    self, ANCESTOR_CRL, CHANGED, CRL, Columns, INTENT, LEDGER_ENTRY, REQUEST, REVOCATION,
+    self, ANCESTOR_CRL, CRL, Columns, LEDGER_ENTRY, LISTED_CERTIFICATE, REQUEST, REVOCATION,
 };
 
 pub(crate) use audit::{last_seal, page as audit_page, seals};
@@ -45,25 +46,6 @@ pub(crate) fn revision(connection: &Connection) -> Result<Revision, Fault> {
     .ok_or(Fault::Corrupt { what: "revision" })
 }
 
-pub(crate) fn changes(
-    connection: &Connection,
-    since: Revision,
-    limit: usize,
-) -> Result<Vec<Changed>, Fault> {
-    let page = whole_revisions(
-        connection,
-        "changes",
-        CHANGED,
-        since,
-        limit,
-        row::changed_thing,
-    )?;
-    Ok(page
-        .into_iter()
-        .map(|(revision, what)| Changed { revision, what })
-        .collect())
-}
-
 pub(crate) fn audit(
     connection: &Connection,
     since: Revision,
@@ -82,12 +64,20 @@ pub(crate) fn audit(
     )
 }
 
+/// Each reads one snapshot: a request is never between its intent and its own table.
 pub(crate) fn request(
     connection: &Connection,
     id: RequestId,
 ) -> Result<Option<RequestRecord>, Fault> {
+    let snapshot = connection.unchecked_transaction()?;
     let sql = format!("SELECT {REQUEST} FROM requests WHERE id = ?1");
-    one(connection, &sql, params![id.as_bytes()], row::request)
+    let stored = one(&snapshot, &sql, params![id.as_bytes()], row::request)?;
+    let found = match stored {
+        Some(stored) => Some(stored),
+        None => intents::request(&snapshot, &id)?,
+    };
+    snapshot.commit()?;
+    Ok(found)
 }
 
 pub(crate) fn request_at(
@@ -96,18 +86,23 @@ pub(crate) fn request_at(
     key: &str,
     past: Past,
 ) -> Result<Option<RequestRecord>, Fault> {
-    let sql = match past {
-        Past::Ignore => {
-            format!("SELECT {REQUEST} FROM requests WHERE door = ?1 AND key = ?2 AND live = 1")
-        }
+    let snapshot = connection.unchecked_transaction()?;
+    let sql = format!("SELECT {REQUEST} FROM requests WHERE door = ?1 AND key = ?2 AND live = 1");
+    let named = params![door.as_str(), key];
+    let mut found = one(&snapshot, &sql, named, row::request)?;
+    if found.is_none() {
+        found = intents::request_at(&snapshot, door, key)?;
+    }
+    if found.is_none() && past == Past::Include {
         // Identities of one second are in no particular order; row numbers are in order of arrival.
-        Past::Include => format!(
-            "SELECT {REQUEST} FROM requests WHERE number = coalesce(
-                 (SELECT number FROM requests WHERE door = ?1 AND key = ?2 AND live = 1),
-                 (SELECT max(number) FROM requests WHERE door = ?1 AND key = ?2))"
-        ),
-    };
-    one(connection, &sql, params![door.as_str(), key], row::request)
+        let sql = format!(
+            "SELECT {REQUEST} FROM requests
+             WHERE number = (SELECT max(number) FROM requests WHERE door = ?1 AND key = ?2)"
+        );
+        found = one(&snapshot, &sql, named, row::request)?;
+    }
+    snapshot.commit()?;
+    Ok(found)
 }
 
 /// A page of requests. Doors are few and each is an equality in the indexes, so the page is made door by door: no filter
@@ -213,11 +208,14 @@ pub(crate) fn rejections(
     );
     only(" AND key = ?", filter.key.as_ref().map(text));
     let code = filter.code.as_ref().map(text);
-    only(" AND json_extract(explanation, '$.code') = ?", code);
+    only(" AND code = ?", code);
     let since = filter.since.map(|since| Value::Integer(since.0));
     only(" AND created >= ?", since);
     let before = filter.before.map(place_value);
     only(" AND number < ?", before);
+    if filter.trimmable {
+        sql.push_str(TRIMMABLE);
+    }
     sql.push_str(" ORDER BY number DESC LIMIT ? OFFSET ?");
     values.push(Value::Integer(bound(filter.limit)));
     values.push(Value::Integer(bound(filter.skip)));
@@ -234,7 +232,7 @@ pub(crate) fn worth_asking_again(
 ) -> Result<Vec<(u64, RequestRecord)>, Fault> {
     let sql = format!(
         "SELECT number, {REQUEST} FROM requests INDEXED BY requests_retry
-         WHERE state = 'pending' AND live = 1 AND json_extract(explanation, '$.retry') = 1 AND number > ?1
+         WHERE state = 'pending' AND live = 1 AND retry = 1 AND number > ?1
          ORDER BY number LIMIT ?2"
     );
     let after = place_value(after.unwrap_or(0));
@@ -278,17 +276,39 @@ pub(crate) fn pending_from(
     connection: &Connection,
     source: IpAddr,
     at_most: usize,
-) -> Result<usize, Fault> {
-    let sql = "SELECT count(*) FROM (
-                   SELECT 1 FROM requests INDEXED BY requests_source
-                   WHERE json_extract(requester, '$.source') = ?1 AND state = 'pending' AND live = 1 LIMIT ?2)";
-    let counted = one(
-        connection,
-        sql,
-        params![source.to_string(), bound(at_most)],
-        |row| Columns::of(row, "count").unsigned(),
-    )?;
-    Ok(counted.map_or(0, |count| usize::try_from(count).unwrap_or(usize::MAX)))
+) -> Result<Amount, Fault> {
+    let sql = "SELECT count(*), coalesce(sum(bytes), 0) FROM (
+                   SELECT bytes FROM requests INDEXED BY requests_source
+                   WHERE source = ?1 AND state = 'pending' AND live = 1 LIMIT ?2)";
+    let source = one_source(source).to_string();
+    let counted = one(connection, sql, params![source, bound(at_most)], amount)?;
+    Ok(counted.unwrap_or_default())
+}
+
+pub(crate) fn pending_bytes(connection: &Connection) -> Result<u64, Fault> {
+    let sql = "SELECT coalesce(sum(bytes), 0) FROM requests INDEXED BY requests_source
+               WHERE state = 'pending' AND live = 1";
+    let bytes = one(connection, sql, [], |row| {
+        Columns::of(row, "sum").unsigned()
+    })?;
+    Ok(bytes.unwrap_or_default())
+}
+
+pub(crate) fn trimmable(connection: &Connection, thefts_since: UnixTime) -> Result<Amount, Fault> {
+    let sql = format!(
+        "SELECT count(*), coalesce(sum(bytes), 0) FROM requests INDEXED BY requests_rejected
+         WHERE {REJECTED}{TRIMMABLE} AND NOT ({THEFT})"
+    );
+    let since = params![thefts_since.0];
+    Ok(one(connection, &sql, since, amount)?.unwrap_or_default())
+}
+
+fn amount(row: &Row<'_>) -> Result<Amount, Fault> {
+    let mut columns = Columns::of(row, "amount");
+    Ok(Amount {
+        number: usize::try_from(columns.unsigned()?).unwrap_or(usize::MAX),
+        bytes: columns.unsigned()?,
+    })
 }
 
 pub(crate) fn tally(
@@ -368,7 +388,7 @@ pub(crate) fn highest_serial(
     // Magnitudes without leading zeros compare by length first. The bound is what a counter in a signed column has left.
     let highest = one(
         connection,
-        "SELECT serial FROM certificates
+        "SELECT serial FROM (SELECT issuer, serial FROM certificates UNION ALL SELECT issuer, serial FROM intents)
          WHERE issuer = ?1 AND (length(serial) < 8 OR (length(serial) = 8 AND serial < x'7fffffffffffffff'))
          ORDER BY length(serial) DESC, serial DESC LIMIT 1",
         params![issuer.as_str()],
@@ -449,29 +469,53 @@ pub(crate) fn newest_certificates(
     after: Option<&str>,
     limit: usize,
 ) -> Result<Vec<LedgerEntry>, Fault> {
+    newest(
+        connection,
+        LEDGER_ENTRY,
+        (issuer, after, limit),
+        row::ledger_entry,
+    )
+}
+
+pub(crate) fn listed_certificates(
+    connection: &Connection,
+    issuer: &IssuerId,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<Vec<ListedCertificate>, Fault> {
+    newest(
+        connection,
+        LISTED_CERTIFICATE,
+        (issuer, after, limit),
+        row::listed_certificate,
+    )
+}
+
+/// These columns of the newest certificate of each name.
+fn newest<T>(
+    connection: &Connection,
+    columns: &str,
+    (issuer, after, limit): (&IssuerId, Option<&str>, usize),
+    read: impl Fn(&Row<'_>) -> Result<T, Fault>,
+) -> Result<Vec<T>, Fault> {
     // The inner query walks the name index alone and stops at the limit.
     let inner = |condition: &str| {
         format!(
-            "SELECT {LEDGER_ENTRY} FROM certificates WHERE number IN (
+            "SELECT {columns} FROM certificates WHERE number IN (
                  SELECT max(number) FROM certificates
                  WHERE issuer = ?1 AND state = 'issued' AND retired IS NULL {condition} GROUP BY name ORDER BY name LIMIT ?2)
              ORDER BY name"
         )
     };
-    let limit = bound(limit);
+    let (issuer, limit) = (issuer.as_str(), bound(limit));
     match after {
         Some(after) => all(
             connection,
             &inner("AND name > ?3"),
-            params![issuer.as_str(), limit, after],
-            row::ledger_entry,
+            params![issuer, limit, after],
+            read,
         ),
-        None => all(
-            connection,
-            &inner(""),
-            params![issuer.as_str(), limit],
-            row::ledger_entry,
-        ),
+        None => all(connection, &inner(""), params![issuer, limit], read),
     }
 }
 
@@ -510,15 +554,6 @@ pub(crate) fn crl(
     )
 }
 
-pub(crate) fn open_intents(connection: &Connection) -> Result<Vec<Intent>, Fault> {
-    // The index is said outright: SQLite would rather walk the whole ledger in order than sort the few that are open.
-    let sql = format!(
-        "SELECT {INTENT} FROM certificates INDEXED BY certificates_intended
-         WHERE state = 'intended' ORDER BY number"
-    );
-    all(connection, &sql, [], row::intent)
-}
-
 /// The query for the rest of a page, of one door.
 fn requests_of_door(door: &str, filter: &RequestFilter, have: usize) -> (String, Vec<Value>) {
     let index = open_index(&filter.states);
@@ -531,9 +566,16 @@ fn requests_of_door(door: &str, filter: &RequestFilter, have: usize) -> (String,
     if filter.live_only {
         sql.push_str(" AND live = 1");
     }
+    if filter.newest_only {
+        // Identities grow with time.
+        sql.push_str(
+            " AND NOT EXISTS (SELECT 1 FROM requests AS later
+                  WHERE later.door = requests.door AND later.key = requests.key AND later.id > requests.id)",
+        );
+    }
     sql.push_str(&state_condition(&filter.states));
     if let Some(code) = &filter.code {
-        sql.push_str(" AND json_extract(explanation, '$.code') = ?");
+        sql.push_str(" AND code = ?");
         values.push(Value::Text(code.clone()));
     }
     if let Some(since) = filter.since {
@@ -679,7 +721,13 @@ const OPEN: &str = " AND (state = 'pending' OR state = 'approved' OR state = 'de
 /// The condition of the index `requests_rejected`, word for word: what was denied or could not be decided, and what waits
 /// because of a token.
 pub(crate) const REJECTED: &str = "(state = 'denied' OR state = 'undecided' OR (state = 'pending' AND live = 1 \
-     AND substr(json_extract(explanation, '$.code'), 1, 6) = 'token_'))";
+     AND about_token = 1))";
+
+/// Of those, where a token had been used by another key, since the time `?1`.
+pub(crate) const THEFT: &str = "code IS 'token_key_mismatch' AND created >= ?1";
+
+/// What may be forgotten of those: what a rule has turned away, and what occupies no name.
+pub(crate) const TRIMMABLE: &str = " AND state <> 'pending' AND live = 0 AND by_person = 0";
 
 #[cfg(test)]
 mod plan;

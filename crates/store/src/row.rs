@@ -1,18 +1,24 @@
 //! Records as rows: how each value is kept in a column, and how it comes back.
 
-use countersign_authority::store::ChangedThing;
 use countersign_authority::{
-    AncestorCrl, CrlRecord, CrlScope, Door, Intent, IssuerId, LedgerEntry, Owner, PolicyVersion,
-    RequestId, RequestRecord, RequestState, Revision, Revocation, Revoked,
+    AncestorCrl, CrlRecord, CrlScope, Door, IssuerId, LedgerEntry, ListedCertificate,
+    PolicyVersion, RequestId, RequestRecord, RequestState, Revision, Revocation, Revoked,
+    one_source,
 };
 use countersign_pki::{Fingerprint, RevocationReason, Serial, UnixTime};
-use countersign_policy::SignerName;
+use countersign_policy::{Deciding, Explanation, Requester, SignerName};
 use rusqlite::Row;
 use rusqlite::types::FromSql;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::fault::{Fault, RefusedWrite};
+
+/// Whom a request is counted with.
+pub(crate) fn source_column(requester: &Requester) -> Option<String> {
+    let source = requester.source?;
+    Some(one_source(source).to_string())
+}
 
 /// The columns that [`request`] reads, in its order.
 pub(crate) const REQUEST: &str = "id, door, key, live, retained, version, state, signer, csr, key_fingerprint, \
@@ -22,9 +28,9 @@ pub(crate) const REQUEST: &str = "id, door, key, live, retained, version, state,
 pub(crate) const LEDGER_ENTRY: &str = "issuer, serial, request, signer, name, key_fingerprint, not_before, \
      not_after, der, explanation, revoked_at, revoked_reason, retired";
 
-/// The columns that [`intent`] reads, in its order.
-pub(crate) const INTENT: &str = "issuer, serial, request, signer, name, key_fingerprint, not_before, not_after, \
-     explanation, owner, lease_until";
+/// The columns that [`listed_certificate`] reads, in its order.
+pub(crate) const LISTED_CERTIFICATE: &str =
+    "name, serial, not_before, not_after, revoked_at IS NOT NULL, der";
 
 /// The columns that [`revocation`] reads, in its order.
 pub(crate) const REVOCATION: &str =
@@ -35,9 +41,6 @@ pub(crate) const CRL: &str = "issuer, scope, number, covers, this_update, next_u
 
 /// The columns that [`ancestor_crl`] reads, in its order.
 pub(crate) const ANCESTOR_CRL: &str = "key_id, number, position, der";
-
-/// The columns that [`changed_thing`] reads, in its order.
-pub(crate) const CHANGED: &str = "revision, kind, scope, thing, key";
 
 pub(crate) fn request(row: &Row<'_>) -> Result<RequestRecord, Fault> {
     request_in(&mut Columns::of(row, "request"))
@@ -130,20 +133,15 @@ pub(crate) fn ledger_entry(row: &Row<'_>) -> Result<LedgerEntry, Fault> {
     })
 }
 
-pub(crate) fn intent(row: &Row<'_>) -> Result<Intent, Fault> {
-    let mut columns = Columns::of(row, "intent");
-    Ok(Intent {
-        issuer: columns.issuer()?,
-        serial: columns.serial()?,
-        request: columns.request_id()?,
-        signer: columns.signer()?,
+pub(crate) fn listed_certificate(row: &Row<'_>) -> Result<ListedCertificate, Fault> {
+    let mut columns = Columns::of(row, "certificate");
+    Ok(ListedCertificate {
         name: columns.take()?,
-        key_fingerprint: columns.fingerprint()?,
+        serial: columns.serial()?,
         not_before: UnixTime(columns.take()?),
         not_after: UnixTime(columns.take()?),
-        explanation: columns.document()?,
-        owner: Owner(columns.take()?),
-        lease_until: UnixTime(columns.take()?),
+        is_revoked: columns.take()?,
+        der: columns.take()?,
     })
 }
 
@@ -184,43 +182,24 @@ pub(crate) fn crl(row: &Row<'_>) -> Result<CrlRecord, Fault> {
     })
 }
 
-pub(crate) fn changed_thing(row: &Row<'_>) -> Result<(Revision, ChangedThing), Fault> {
-    let mut columns = Columns::of(row, "change");
-    let revision = columns.revision()?;
-    let kind: String = columns.take()?;
-    let what = match kind.as_str() {
-        KIND_REQUEST | KIND_REQUEST_DELETED => {
-            let door = Door::from_text(columns.take()?);
-            let id = columns.request_id()?;
-            let key = columns.take()?;
-            if kind == KIND_REQUEST {
-                ChangedThing::Request { id, door, key }
-            } else {
-                ChangedThing::RequestDeleted { id, door, key }
-            }
+/// What queries need to know of a decision.
+pub(crate) struct DecisionColumns<'a> {
+    /// None where nothing settled it.
+    pub(crate) code: Option<&'a str>,
+    pub(crate) about_token: bool,
+    pub(crate) by_person: bool,
+    pub(crate) retry: bool,
+}
+
+impl<'a> DecisionColumns<'a> {
+    pub(crate) fn of(explanation: &'a Explanation) -> Self {
+        Self {
+            code: Some(explanation.code.as_str()).filter(|code| !code.is_empty()),
+            about_token: explanation.code.is_about_token(),
+            by_person: matches!(explanation.by, Some(Deciding::Person { .. })),
+            retry: explanation.retry,
         }
-        KIND_CERTIFICATE => ChangedThing::Certificate {
-            issuer: columns.issuer()?,
-            serial: columns.serial()?,
-        },
-        KIND_REVOCATION => ChangedThing::Revocation {
-            issuer: columns.issuer()?,
-            serial: columns.serial()?,
-        },
-        KIND_RETIREMENT => {
-            let issuer = columns.issuer()?;
-            columns.take::<Option<Vec<u8>>>()?;
-            ChangedThing::Retirement {
-                issuer,
-                name: columns.take()?,
-            }
-        }
-        KIND_CRL => ChangedThing::Crl {
-            issuer: columns.issuer()?,
-        },
-        _ => return Err(Fault::Corrupt { what: "change" }),
-    };
-    Ok((revision, what))
+    }
 }
 
 /// A structured value as JSON text.
@@ -275,7 +254,7 @@ impl<'r> Columns<'r> {
         self.take().map(RequestId::from_bytes)
     }
 
-    fn fingerprint(&mut self) -> Result<Fingerprint, Fault> {
+    pub(crate) fn fingerprint(&mut self) -> Result<Fingerprint, Fault> {
         self.take().map(Fingerprint::from_bytes)
     }
 
@@ -294,7 +273,7 @@ impl<'r> Columns<'r> {
         self.known(Serial::from_be_bytes(&bytes).ok())
     }
 
-    fn signer(&mut self) -> Result<SignerName, Fault> {
+    pub(crate) fn signer(&mut self) -> Result<SignerName, Fault> {
         let text: String = self.take()?;
         self.known(SignerName::parse(&text).ok())
     }
@@ -308,10 +287,3 @@ impl<'r> Columns<'r> {
         value.ok_or(Fault::Corrupt { what: self.what })
     }
 }
-
-pub(crate) const KIND_REQUEST: &str = "request";
-pub(crate) const KIND_REQUEST_DELETED: &str = "request-deleted";
-pub(crate) const KIND_CERTIFICATE: &str = "certificate";
-pub(crate) const KIND_REVOCATION: &str = "revocation";
-pub(crate) const KIND_RETIREMENT: &str = "retirement";
-pub(crate) const KIND_CRL: &str = "crl";

@@ -7,15 +7,16 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use countersign_authority::store::{
-    AgeFilter, Answer, Change, Changed, CommitFault, Committed, MachineFilter, Past, Rejection,
-    RejectionFilter, RequestFilter, Store, StoreFault, Tally, Write,
+    AgeFilter, Amount, Answer, AuditReads, Change, CommitFault, Committed, InventoryReads,
+    IssuerReads, LedgerReads, LiveRequest, MachineFilter, ObjectReads, Past, Rejection,
+    RejectionFilter, RequestFilter, RequestReads, Store, StoreFault, Tally, TokenReads, Write,
 };
 use countersign_authority::{
     AncestorCrl, AuditEntry, AuditPage, AuditQuery, BootstrapId, BootstrapToken, CommitOutcome,
-    CrlRecord, CrlScope, Door, FoundToken, Intent, IssuerId, LedgerEntry, ListedToken,
-    MachineRecord, ObjectKey, ObjectRecord, PolicyVersion, RequestId, RequestRecord, Revision,
-    Revocation, Seal, SealHead, StateChange, Telemetry, TokenFilter, TokenId, TokenRecord,
-    TokenUseRecord, Unobserved, inventory_name,
+    CrlRecord, CrlScope, Door, FoundToken, Intent, IssuerId, LedgerEntry, ListedCertificate,
+    ListedToken, MachineRecord, ObjectKey, ObjectRecord, PolicyVersion, RepeatedDenials, RequestId,
+    RequestRecord, Revision, Revocation, Seal, SealHead, StateChange, Telemetry, TokenFilter,
+    TokenId, TokenRecord, TokenUseRecord, Unobserved, inventory_name,
 };
 use countersign_pki::{Fingerprint, Serial, UnixTime};
 use countersign_policy::BuildWindow;
@@ -25,8 +26,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::bootstrap;
+use crate::denials;
 use crate::fault::{Fault, SharedFault};
 use crate::folder::{OpenFault, StoreFiles};
+use crate::intents;
 use crate::inventory;
 use crate::migration;
 use crate::objects;
@@ -106,15 +109,6 @@ impl SqliteStore {
             })?;
         }
         Ok(store)
-    }
-
-    /// How often this store was restored from a backup. Whoever hands out secrets that a restored store could have
-    /// forgotten to have spent (enrolment tokens) keeps the epoch with each, and refuses those of an earlier one.
-    ///
-    /// # Errors
-    /// If the store does not answer.
-    pub async fn epoch(&self) -> Result<u64, StoreFault> {
-        self.read(query::epoch).await
     }
 
     fn start(
@@ -216,10 +210,20 @@ impl Store for SqliteStore {
         self.revisions.clone()
     }
 
-    fn changes(&self, since: Revision, limit: usize) -> Answer<'_, Vec<Changed>> {
-        self.read(move |connection| query::changes(connection, since, limit))
+    fn tally(&self, now: UnixTime, soon: UnixTime) -> Answer<'_, Tally> {
+        self.read(move |connection| query::tally(connection, now, soon))
     }
 
+    fn epoch(&self) -> Answer<'_, u64> {
+        self.read(query::epoch)
+    }
+
+    fn is_exclusive(&self) -> bool {
+        true
+    }
+}
+
+impl RequestReads for SqliteStore {
     fn request(&self, id: RequestId) -> Answer<'_, Option<RequestRecord>> {
         self.read(move |connection| query::request(connection, id))
     }
@@ -231,47 +235,6 @@ impl Store for SqliteStore {
 
     fn requests(&self, filter: RequestFilter) -> Answer<'_, Vec<RequestRecord>> {
         self.read(move |connection| query::requests(connection, &filter))
-    }
-
-    fn certificate(&self, issuer: &IssuerId, serial: &Serial) -> Answer<'_, Option<LedgerEntry>> {
-        let (issuer, serial) = (issuer.clone(), *serial);
-        self.read(move |connection| query::certificate(connection, &issuer, &serial))
-    }
-
-    fn newest_certificate(&self, issuer: &IssuerId, name: &str) -> Answer<'_, Option<LedgerEntry>> {
-        let (issuer, name) = (issuer.clone(), name.to_owned());
-        self.read(move |connection| query::newest_certificate(connection, &issuer, &name))
-    }
-
-    fn certificates_of(
-        &self,
-        issuer: &IssuerId,
-        name: &str,
-        alive_at: UnixTime,
-    ) -> Answer<'_, Vec<LedgerEntry>> {
-        let (issuer, name) = (issuer.clone(), name.to_owned());
-        self.read(move |connection| query::certificates_of(connection, &issuer, &name, alive_at))
-    }
-
-    fn newest_certificates(
-        &self,
-        issuer: &IssuerId,
-        after: Option<String>,
-        limit: usize,
-    ) -> Answer<'_, Vec<LedgerEntry>> {
-        let issuer = issuer.clone();
-        self.read(move |connection| {
-            query::newest_certificates(connection, &issuer, after.as_deref(), limit)
-        })
-    }
-
-    fn revocations(
-        &self,
-        issuer: &IssuerId,
-        alive_at: UnixTime,
-    ) -> Answer<'_, (Revision, Vec<Revocation>)> {
-        let issuer = issuer.clone();
-        self.read(move |connection| query::revocations(connection, &issuer, alive_at))
     }
 
     fn requests_before(&self, filter: AgeFilter) -> Answer<'_, Vec<RequestRecord>> {
@@ -309,8 +272,78 @@ impl Store for SqliteStore {
         self.read(move |connection| query::is_allowed(connection, &webhook, &name, &key, now))
     }
 
-    fn pending_from(&self, source: IpAddr, at_most: usize) -> Answer<'_, usize> {
+    fn pending_bytes(&self) -> Answer<'_, u64> {
+        self.read(query::pending_bytes)
+    }
+
+    fn trimmable(&self, thefts_since: UnixTime) -> Answer<'_, Amount> {
+        self.read(move |connection| query::trimmable(connection, thefts_since))
+    }
+
+    fn repeated_denials(&self, before: UnixTime, limit: usize) -> Answer<'_, Vec<RepeatedDenials>> {
+        self.read(move |connection| denials::before(connection, before, limit))
+    }
+
+    fn pending_from(&self, source: IpAddr, at_most: usize) -> Answer<'_, Amount> {
         self.read(move |connection| query::pending_from(connection, source, at_most))
+    }
+
+    fn live_requests(
+        &self,
+        door: &Door,
+        pages: mpsc::Sender<Vec<LiveRequest>>,
+    ) -> Answer<'_, Revision> {
+        let door = door.clone();
+        self.read(move |connection| {
+            let send = |page| pages.blocking_send(page).is_ok();
+            states::live_requests(connection, &door, send)
+        })
+    }
+}
+
+impl LedgerReads for SqliteStore {
+    fn certificate(&self, issuer: &IssuerId, serial: &Serial) -> Answer<'_, Option<LedgerEntry>> {
+        let (issuer, serial) = (issuer.clone(), *serial);
+        self.read(move |connection| query::certificate(connection, &issuer, &serial))
+    }
+
+    fn newest_certificate(&self, issuer: &IssuerId, name: &str) -> Answer<'_, Option<LedgerEntry>> {
+        let (issuer, name) = (issuer.clone(), name.to_owned());
+        self.read(move |connection| query::newest_certificate(connection, &issuer, &name))
+    }
+
+    fn certificates_of(
+        &self,
+        issuer: &IssuerId,
+        name: &str,
+        alive_at: UnixTime,
+    ) -> Answer<'_, Vec<LedgerEntry>> {
+        let (issuer, name) = (issuer.clone(), name.to_owned());
+        self.read(move |connection| query::certificates_of(connection, &issuer, &name, alive_at))
+    }
+
+    fn newest_certificates(
+        &self,
+        issuer: &IssuerId,
+        after: Option<String>,
+        limit: usize,
+    ) -> Answer<'_, Vec<LedgerEntry>> {
+        let issuer = issuer.clone();
+        self.read(move |connection| {
+            query::newest_certificates(connection, &issuer, after.as_deref(), limit)
+        })
+    }
+
+    fn listed_certificates(
+        &self,
+        issuer: &IssuerId,
+        after: Option<String>,
+        limit: usize,
+    ) -> Answer<'_, Vec<ListedCertificate>> {
+        let issuer = issuer.clone();
+        self.read(move |connection| {
+            query::listed_certificates(connection, &issuer, after.as_deref(), limit)
+        })
     }
 
     fn ledger(
@@ -321,6 +354,21 @@ impl Store for SqliteStore {
     ) -> Answer<'_, Vec<(u64, LedgerEntry)>> {
         let issuer = issuer.clone();
         self.read(move |connection| query::ledger(connection, &issuer, after, limit))
+    }
+
+    fn open_intents(&self) -> Answer<'_, Vec<Intent>> {
+        self.read(intents::open)
+    }
+}
+
+impl IssuerReads for SqliteStore {
+    fn revocations(
+        &self,
+        issuer: &IssuerId,
+        alive_at: UnixTime,
+    ) -> Answer<'_, (Revision, Vec<Revocation>)> {
+        let issuer = issuer.clone();
+        self.read(move |connection| query::revocations(connection, &issuer, alive_at))
     }
 
     fn next_serial(&self, issuer: &IssuerId) -> Answer<'_, Option<u64>> {
@@ -342,41 +390,9 @@ impl Store for SqliteStore {
         let issuer = issuer.clone();
         self.read(move |connection| query::ancestor_crls(connection, &issuer))
     }
+}
 
-    fn tally(&self, now: UnixTime, soon: UnixTime) -> Answer<'_, Tally> {
-        self.read(move |connection| query::tally(connection, now, soon))
-    }
-
-    fn open_intents(&self) -> Answer<'_, Vec<Intent>> {
-        self.read(query::open_intents)
-    }
-
-    fn audit(&self, since: Revision, limit: usize) -> Answer<'_, Vec<(Revision, AuditEntry)>> {
-        self.read(move |connection| query::audit(connection, since, limit))
-    }
-
-    fn machine(&self, name: &str) -> Answer<'_, Option<MachineRecord>> {
-        let name = inventory_name(name);
-        self.read(move |connection| inventory::machine(connection, &name))
-    }
-
-    fn machines(&self, filter: MachineFilter) -> Answer<'_, Vec<MachineRecord>> {
-        self.read(move |connection| inventory::machines(connection, &filter))
-    }
-
-    fn window(&self, certname: &str) -> Answer<'_, Option<BuildWindow>> {
-        let certname = inventory_name(certname);
-        self.read(move |connection| inventory::window(connection, &certname))
-    }
-
-    fn windows(&self, after: Option<String>, limit: usize) -> Answer<'_, Vec<BuildWindow>> {
-        self.read(move |connection| inventory::windows(connection, after.as_deref(), limit))
-    }
-
-    fn windows_closed(&self, before: UnixTime, limit: usize) -> Answer<'_, Vec<BuildWindow>> {
-        self.read(move |connection| inventory::windows_closed(connection, before, limit))
-    }
-
+impl TokenReads for SqliteStore {
     fn token(
         &self,
         id: &TokenId,
@@ -428,40 +444,6 @@ impl Store for SqliteStore {
         self.read(move |connection| tokens::tokens_over(connection, before, limit))
     }
 
-    fn audit_page(&self, query: AuditQuery) -> Answer<'_, AuditPage> {
-        self.read(move |connection| query::audit_page(connection, &query))
-    }
-
-    fn seals(&self, after: u64, limit: usize) -> Answer<'_, Vec<Seal>> {
-        self.read(move |connection| query::seals(connection, after, limit))
-    }
-
-    fn last_seal(&self) -> Answer<'_, Option<SealHead>> {
-        self.read(query::last_seal)
-    }
-
-    fn live_requests(&self, door: &Door) -> Answer<'_, (Revision, Vec<RequestRecord>)> {
-        let door = door.clone();
-        self.read(move |connection| states::live_requests(connection, &door))
-    }
-
-    fn objects(&self) -> Answer<'_, (Revision, Vec<ObjectRecord>)> {
-        self.read(objects::objects)
-    }
-
-    fn object(&self, key: &ObjectKey) -> Answer<'_, Option<ObjectRecord>> {
-        let key = key.clone();
-        self.read(move |connection| objects::object(connection, &key))
-    }
-
-    fn states(&self, since: Revision, limit: usize) -> Answer<'_, Vec<StateChange>> {
-        self.read(move |connection| states::states(connection, since, limit))
-    }
-
-    fn states_horizon(&self) -> Answer<'_, Revision> {
-        self.read(states::horizon)
-    }
-
     fn bootstrap_token(&self, id: &BootstrapId) -> Answer<'_, Option<BootstrapToken>> {
         let id = id.clone();
         self.read(move |connection| bootstrap::token(connection, &id))
@@ -482,9 +464,66 @@ impl Store for SqliteStore {
     ) -> Answer<'_, Vec<BootstrapId>> {
         self.read(move |connection| bootstrap::over(connection, before, limit))
     }
+}
 
-    fn is_exclusive(&self) -> bool {
-        true
+impl InventoryReads for SqliteStore {
+    fn machine(&self, name: &str) -> Answer<'_, Option<MachineRecord>> {
+        let name = inventory_name(name);
+        self.read(move |connection| inventory::machine(connection, &name))
+    }
+
+    fn machines(&self, filter: MachineFilter) -> Answer<'_, Vec<MachineRecord>> {
+        self.read(move |connection| inventory::machines(connection, &filter))
+    }
+
+    fn window(&self, certname: &str) -> Answer<'_, Option<BuildWindow>> {
+        let certname = inventory_name(certname);
+        self.read(move |connection| inventory::window(connection, &certname))
+    }
+
+    fn windows(&self, after: Option<String>, limit: usize) -> Answer<'_, Vec<BuildWindow>> {
+        self.read(move |connection| inventory::windows(connection, after.as_deref(), limit))
+    }
+
+    fn windows_closed(&self, before: UnixTime, limit: usize) -> Answer<'_, Vec<BuildWindow>> {
+        self.read(move |connection| inventory::windows_closed(connection, before, limit))
+    }
+}
+
+impl AuditReads for SqliteStore {
+    fn audit(&self, since: Revision, limit: usize) -> Answer<'_, Vec<(Revision, AuditEntry)>> {
+        self.read(move |connection| query::audit(connection, since, limit))
+    }
+
+    fn audit_page(&self, query: AuditQuery) -> Answer<'_, AuditPage> {
+        self.read(move |connection| query::audit_page(connection, &query))
+    }
+
+    fn seals(&self, after: u64, limit: usize) -> Answer<'_, Vec<Seal>> {
+        self.read(move |connection| query::seals(connection, after, limit))
+    }
+
+    fn last_seal(&self) -> Answer<'_, Option<SealHead>> {
+        self.read(query::last_seal)
+    }
+}
+
+impl ObjectReads for SqliteStore {
+    fn objects(&self) -> Answer<'_, (Revision, Vec<ObjectRecord>)> {
+        self.read(objects::objects)
+    }
+
+    fn object(&self, key: &ObjectKey) -> Answer<'_, Option<ObjectRecord>> {
+        let key = key.clone();
+        self.read(move |connection| objects::object(connection, &key))
+    }
+
+    fn states(&self, since: Revision, limit: usize) -> Answer<'_, Vec<StateChange>> {
+        self.read(move |connection| states::states(connection, since, limit))
+    }
+
+    fn states_horizon(&self, newest: usize) -> Answer<'_, Revision> {
+        self.read(move |connection| states::horizon(connection, newest))
     }
 }
 

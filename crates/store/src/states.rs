@@ -3,7 +3,8 @@
 //! A state is copied from the row by the commit that wrote it. Revisions and the numbers within one are shared by the tables
 //! of requests and of objects, so that both are one history.
 
-use countersign_authority::{Door, RequestId, RequestRecord, Revision, State, StateChange};
+use countersign_authority::store::LiveRequest;
+use countersign_authority::{Door, RequestId, Revision, State, StateChange};
 use countersign_authority::{ObjectKey, StateChangeKind};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -14,32 +15,66 @@ use crate::row::{self, Columns, REQUEST};
 
 /// Where a state stands in the history: its commit and its number there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct Cursor {
     pub(crate) revision: i64,
     pub(crate) seq: i64,
 }
 
+/// Gives away what occupies names, page by page, as of one moment; until nobody takes it.
 pub(crate) fn live_requests(
     connection: &Connection,
     door: &Door,
-) -> Result<(Revision, Vec<RequestRecord>), Fault> {
+    mut give: impl FnMut(Vec<LiveRequest>) -> bool,
+) -> Result<Revision, Fault> {
     let snapshot = connection.unchecked_transaction()?;
     let at = revision(&snapshot)?;
-    let sql = format!("SELECT {REQUEST} FROM requests WHERE door = ?1 AND live = 1 ORDER BY key");
-    let found = readable(
-        &snapshot,
-        &sql,
-        [door.as_str()],
-        row::request_name,
-        row::request,
-    )?;
+    let mut after = String::new();
+    loop {
+        let page = readable(
+            &snapshot,
+            &format!(
+                "SELECT {REQUEST}, (SELECT der FROM certificates AS c WHERE c.issuer = r.issuer AND c.serial = r.serial)
+                 FROM requests AS r WHERE door = ?1 AND live = 1 AND key > ?2 ORDER BY key LIMIT ?3"
+            ),
+            params![door.as_str(), after, bound(LIVE_PAGE)],
+            row::request_name,
+            |row| {
+                let mut columns = Columns::of(row, "request");
+                Ok(LiveRequest {
+                    record: row::request_in(&mut columns)?,
+                    certificate: columns.take()?,
+                })
+            },
+        )?;
+        let last = last_key(&snapshot, door, &after)?;
+        let Some(last) = last else {
+            break;
+        };
+        after = last;
+        if !page.is_empty() && !give(page) {
+            break;
+        }
+    }
     snapshot.commit()?;
-    Ok((at, found))
+    Ok(at)
 }
 
-pub(crate) fn horizon(connection: &Connection) -> Result<Revision, Fault> {
-    let sql = "SELECT horizon FROM store_state WHERE one = 1";
-    one(connection, sql, [], |row| {
+/// The last name of a page, also if its request cannot be read; `None`: there is no more.
+fn last_key(connection: &Connection, door: &Door, after: &str) -> Result<Option<String>, Fault> {
+    let sql = "SELECT max(key) FROM (SELECT key FROM requests WHERE door = ?1 AND live = 1 AND key > ?2 ORDER BY key LIMIT ?3)";
+    let values = params![door.as_str(), after, bound(LIVE_PAGE)];
+    let last: Option<Option<String>> = connection
+        .prepare_cached(sql)?
+        .query_row(values, |row| row.get(0))
+        .optional()?;
+    Ok(last.flatten())
+}
+
+pub(crate) fn horizon(connection: &Connection, newest: usize) -> Result<Revision, Fault> {
+    let sql = "SELECT max(horizon, coalesce(
+                   (SELECT revision FROM request_states ORDER BY revision DESC, seq DESC LIMIT 1 OFFSET ?1), 0))
+               FROM store_state WHERE one = 1";
+    one(connection, sql, [bound(newest)], |row| {
         Columns::of(row, "horizon").revision()
     })?
     .ok_or(Fault::Corrupt { what: "horizon" })
@@ -74,7 +109,7 @@ fn page_between(
     snapshot: &Connection,
     since: i64,
     last: i64,
-) -> Result<Vec<(Place, StateChange)>, Fault> {
+) -> Result<Vec<(Cursor, StateChange)>, Fault> {
     let mut page = readable(
         snapshot,
         &page_of("request_states", REQUEST),
@@ -104,7 +139,7 @@ fn page_between(
 pub(crate) fn keep_request(
     connection: &Connection,
     id: &RequestId,
-    place: Place,
+    place: Cursor,
     change: StateChangeKind,
 ) -> Result<(), Fault> {
     let sql = format!(
@@ -122,7 +157,7 @@ pub(crate) fn keep_request(
 pub(crate) fn keep_object(
     connection: &Connection,
     key: &ObjectKey,
-    place: Place,
+    place: Cursor,
     change: StateChangeKind,
 ) -> Result<(), Fault> {
     let sql = format!(
@@ -191,9 +226,9 @@ fn state(
     row: &Row<'_>,
     what: &'static str,
     read: impl Fn(&mut Columns<'_>) -> Result<State, Fault>,
-) -> Result<(Place, StateChange), Fault> {
+) -> Result<(Cursor, StateChange), Fault> {
     let mut columns = Columns::of(row, what);
-    let place = Place {
+    let place = Cursor {
         revision: columns.take()?,
         seq: columns.take()?,
     };
@@ -214,3 +249,6 @@ fn state(
 
 /// Others have their turn between two of these.
 const MAX_TRIMMED: i64 = 500;
+
+/// Requests that are read at once: some megabytes.
+const LIVE_PAGE: usize = 256;

@@ -174,11 +174,17 @@ pub(crate) fn holds(connection: &Connection, precondition: &Precondition) -> Res
             id,
             certname,
             key_fingerprint,
+            request,
         } => exists(
             connection,
             "SELECT 1 FROM token_uses
-             WHERE token = ?1 AND certname = ?2 AND key_fingerprint = ?3 AND state = 'reserved'",
-            params![id.as_str(), certname, key_fingerprint.as_bytes()],
+             WHERE token = ?1 AND certname = ?2 AND key_fingerprint = ?3 AND state = 'reserved' AND request IS ?4",
+            params![
+                id.as_str(),
+                certname,
+                key_fingerprint.as_bytes(),
+                request.as_ref().map(RequestId::as_bytes)
+            ],
         ),
         _ => Err(Fault::Corrupt {
             what: "precondition of a token",
@@ -236,6 +242,7 @@ fn token_record(row: &Row<'_>) -> Result<TokenRecord, Fault> {
         id: known(TokenId::parse(&id))?,
         mac: columns.take()?,
         mac_key_id: columns.take()?,
+        terms_mac: columns.take()?,
         binding: {
             let (kind, value): (String, String) = (columns.take()?, columns.take()?);
             known(match kind.as_str() {
@@ -305,7 +312,7 @@ fn known<T>(value: Option<T>) -> Result<T, Fault> {
 }
 
 /// The columns that [`token_record`] reads, in its order.
-const TOKEN: &str = "id, mac, mac_key_id, kind, value, not_before, expires_at, max_uses, uses, standing, ended_at, \
+const TOKEN: &str = "id, mac, mac_key_id, terms_mac, kind, value, not_before, expires_at, max_uses, uses, standing, ended_at, \
      superseded_by, terms, created_by, external_ref, note, created_at, failed_uses, epoch, idempotency_key, version";
 
 /// The columns that [`use_record`] reads, in its order.

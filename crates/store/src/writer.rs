@@ -14,6 +14,7 @@
 //! process dies before any other commit succeeds, can a change that was answered with a fault be found stored.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use countersign_authority::store::{Change, CommitFault, Committed, StoreFault};
 use countersign_authority::{Revision, Telemetry, Unobserved};
@@ -37,13 +38,19 @@ fn gather(group: &mut Vec<WriteJob>, before: usize, queue: &mut mpsc::Receiver<W
     if before < COMPANY || group.len() >= LARGEST_GROUP {
         return;
     }
-    std::thread::park_timeout(GATHER);
+    std::thread::park_timeout(patience(before));
     while group.len() < LARGEST_GROUP {
         match queue.try_recv() {
             Ok(job) => group.push(job),
             Err(_) => return,
         }
     }
+}
+
+/// How long a group waits for company after one of this size: the more there were, the more are on their way.
+fn patience(before: usize) -> Duration {
+    let changes = u32::try_from(before).unwrap_or(u32::MAX);
+    GATHER_EACH.saturating_mul(changes).min(LONGEST_GATHER)
 }
 
 /// What the writing thread owns.
@@ -286,8 +293,11 @@ impl From<rusqlite::Error> for GroupFault {
     }
 }
 
-/// How long a group waits for company; less than the wait for the disk that it saves.
-const GATHER: std::time::Duration = std::time::Duration::from_micros(500);
+/// How long a group waits for company, for each change of the group before; small groups are quick to come back.
+const GATHER_EACH: Duration = Duration::from_micros(50);
+
+/// About as long as the pages and the wait for the disk take that it saves.
+const LONGEST_GATHER: Duration = Duration::from_micros(400);
 
 /// Changes that make it likely that more are on their way.
 const COMPANY: usize = 4;

@@ -31,7 +31,9 @@ pub struct ApiServer {
     folder: PathBuf,
     authority: Authority,
     port: u16,
-    /// In the order in which they end.
+    etcd: u16,
+    settings: ApiServerSettings,
+    /// In the order in which they end; the last two are kube-apiserver and etcd.
     processes: Vec<ServerProcess>,
 }
 
@@ -106,6 +108,8 @@ impl ApiServer {
             folder: folder.to_owned(),
             authority,
             port,
+            etcd: etcd.port,
+            settings: settings.clone(),
             processes: vec![server, etcd.process],
         };
         api.kubeconfig_at(&api.admin_kubeconfig(), ADMIN, &[MASTERS])?;
@@ -114,6 +118,42 @@ impl ApiServer {
             api.processes.insert(0, controllers);
         }
         Ok(api)
+    }
+
+    /// Kills kube-apiserver and starts it again at the same address, on the same etcd.
+    pub fn restart(&mut self) -> Result<(), ApiServerFault> {
+        let place = self.processes.len().saturating_sub(2);
+        if let Some(server) = self.processes.get_mut(place) {
+            server.kill9();
+        }
+        let program = Counterpart::KubeApiserver.find()?;
+        let (folder, settings) = (&self.folder, &self.settings);
+        let server = start_server_at(
+            &program,
+            folder,
+            settings,
+            self.etcd,
+            &self.authority,
+            self.port,
+        )?;
+        if let Some(place) = self.processes.get_mut(place) {
+            *place = server;
+        }
+        Ok(())
+    }
+
+    /// Stops etcd where it is; [`ApiServer::resume_store`] lets it go on.
+    pub fn pause_store(&mut self) {
+        if let Some(etcd) = self.processes.last_mut() {
+            etcd.pause();
+        }
+    }
+
+    /// See [`ApiServer::pause_store`].
+    pub fn resume_store(&mut self) {
+        if let Some(etcd) = self.processes.last_mut() {
+            etcd.resume();
+        }
     }
 
     /// Where it listens.
@@ -323,64 +363,88 @@ fn start_server(
     authority: &Authority,
 ) -> Result<(ServerProcess, u16), ApiServerFault> {
     let program = Counterpart::KubeApiserver.find()?;
-    let (certificate, key) = authority.user_pair(ADMIN, &[MASTERS]);
-    let ca = authority.ca.certificate.to_pem();
     on_free_ports(|[port]| {
-        let file = |name: &str| folder.join(name).display().to_string();
-        let mut command = Command::new(&program);
-        command
-            .arg(format!("--etcd-servers=http://127.0.0.1:{etcd}"))
-            .args([
-                "--bind-address=127.0.0.1",
-                "--endpoint-reconciler-type=none",
-            ])
-            .arg(format!("--secure-port={port}"))
-            .arg(format!("--cert-dir={}", file("certificates")))
-            .arg(format!("--tls-cert-file={}", file("server.pem")))
-            .arg(format!("--tls-private-key-file={}", file("server-key.pem")))
-            .arg(format!("--client-ca-file={}", file("ca.pem")))
-            .args([
-                "--authorization-mode=Node,RBAC",
-                "--enable-bootstrap-token-auth",
-            ])
-            .arg("--enable-admission-plugins=NodeRestriction")
-            .args(["--service-account-issuer=https://kubernetes.default.svc"])
-            .arg(format!(
-                "--service-account-key-file={}",
-                file("accounts.pem")
-            ))
-            .arg(format!(
-                "--service-account-signing-key-file={}",
-                file("accounts-key.pem")
-            ))
-            .arg("--service-cluster-ip-range=10.0.0.0/24")
-            .args(&settings.arguments);
-        let mut process = start(&command)?;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let pair = Some((certificate.as_bytes(), key.as_bytes()));
-        let client = HttpsClient::new(address, ca.as_bytes(), pair)?;
-        wait_for(&mut process, "kube-apiserver", |_| {
-            let answer = client.call("GET", "/readyz", &[], b"");
-            answer.is_ok_and(|answer| answer.status == 200)
-        })?;
+        let process = start_server_at(&program, folder, settings, etcd, authority, port)?;
         Ok((process, port))
     })
+}
+
+fn start_server_at(
+    program: &Path,
+    folder: &Path,
+    settings: &ApiServerSettings,
+    etcd: u16,
+    authority: &Authority,
+    port: u16,
+) -> Result<ServerProcess, ApiServerFault> {
+    let (certificate, key) = authority.user_pair(ADMIN, &[MASTERS]);
+    let ca = authority.ca.certificate.to_pem();
+    let file = |name: &str| folder.join(name).display().to_string();
+    let mut command = Command::new(program);
+    command
+        .arg(format!("--etcd-servers=http://127.0.0.1:{etcd}"))
+        .args([
+            "--bind-address=127.0.0.1",
+            "--endpoint-reconciler-type=none",
+        ])
+        .arg(format!("--secure-port={port}"))
+        .arg(format!("--cert-dir={}", file("certificates")))
+        .arg(format!("--tls-cert-file={}", file("server.pem")))
+        .arg(format!("--tls-private-key-file={}", file("server-key.pem")))
+        .arg(format!("--client-ca-file={}", file("ca.pem")))
+        .args([
+            "--authorization-mode=Node,RBAC",
+            "--enable-bootstrap-token-auth",
+        ])
+        .arg("--enable-admission-plugins=NodeRestriction")
+        .args(["--service-account-issuer=https://kubernetes.default.svc"])
+        .arg(format!(
+            "--service-account-key-file={}",
+            file("accounts.pem")
+        ))
+        .arg(format!(
+            "--service-account-signing-key-file={}",
+            file("accounts-key.pem")
+        ))
+        .arg("--service-cluster-ip-range=10.0.0.0/24")
+        .args(&settings.arguments);
+    let mut process = start(&command)?;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let pair = Some((certificate.as_bytes(), key.as_bytes()));
+    let client = HttpsClient::new(address, ca.as_bytes(), pair)?;
+    wait_for(&mut process, "kube-apiserver", |_| {
+        let answer = client.call("GET", "/readyz", &[], b"");
+        answer.is_ok_and(|answer| answer.status == 200)
+    })?;
+    Ok(process)
+}
+
+/// kube-controller-manager as the user of `kubeconfig`, at whatever API server that names. Dropping it kills it.
+pub fn controllers(
+    kubeconfig: &Path,
+    arguments: &[String],
+) -> Result<ServerProcess, ApiServerFault> {
+    let mut command = Command::new(Counterpart::KubeControllerManager.find()?);
+    command
+        .arg(format!("--kubeconfig={}", kubeconfig.display()))
+        .args(["--secure-port=0"])
+        .args(["--kube-api-qps=1000", "--kube-api-burst=2000"])
+        .args(arguments);
+    Ok(start(&command)?)
 }
 
 fn start_controllers(api: &ApiServer, more: &[String]) -> Result<ServerProcess, ApiServerFault> {
     let kubeconfig = api.folder.join("controllers.kubeconfig");
     api.kubeconfig_at(&kubeconfig, "system:kube-controller-manager", &[MASTERS])?;
     let file = |name: &str| api.folder.join(name).display().to_string();
-    let mut command = Command::new(Counterpart::KubeControllerManager.find()?);
-    command
-        .arg(format!("--kubeconfig={}", kubeconfig.display()))
-        .arg(format!("--controllers={}", CONTROLLERS.join(",")))
-        .arg(format!("--cluster-signing-cert-file={}", file("ca.pem")))
-        .arg(format!("--cluster-signing-key-file={}", file("ca-key.pem")))
-        .args(["--leader-elect=false", "--secure-port=0"])
-        .args(["--kube-api-qps=1000", "--kube-api-burst=2000"])
-        .args(more);
-    let mut process = start(&command)?;
+    let mut arguments = vec![
+        format!("--controllers={}", CONTROLLERS.join(",")),
+        format!("--cluster-signing-cert-file={}", file("ca.pem")),
+        format!("--cluster-signing-key-file={}", file("ca-key.pem")),
+        "--leader-elect=false".to_owned(),
+    ];
+    arguments.extend_from_slice(more);
+    let mut process = controllers(&kubeconfig, &arguments)?;
     // The others start beside it, and find what was asked before them.
     let is_ready =
         |log: &str| log.contains("\"Starting certificate controller\" name=\"csrapproving\"");

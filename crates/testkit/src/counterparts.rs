@@ -35,8 +35,12 @@ pub enum Counterpart {
     KubeControllerManager,
     /// etcd 3.6, or that of `KUBEBUILDER_ASSETS`.
     Etcd,
-    /// Python with its `kubernetes` package.
+    /// Helm 3.21, which renders and installs charts.
+    Helm,
+    /// Python with its `kubernetes` package, and with kr8s.
     PythonKubernetes,
+    /// JavaScript with `@kubernetes/client-node`.
+    NodeKubernetes,
     /// The OpenSSL 3 command line.
     Openssl,
     /// pkilint; its first argument is the linter.
@@ -175,7 +179,9 @@ impl Counterpart {
             | Self::DebianKubectl
             | Self::Informer(_)
             | Self::Kubelet
+            | Self::Helm
             | Self::PythonKubernetes
+            | Self::NodeKubernetes
             | Self::Pkilint
             | Self::Schemathesis => return None,
         };
@@ -204,7 +210,9 @@ impl Counterpart {
             Self::KubeApiserver => "kubernetes-servers/kube-apiserver",
             Self::KubeControllerManager => "kubernetes-servers/kube-controller-manager",
             Self::Etcd => "etcd/etcd",
+            Self::Helm => "helm/helm",
             Self::PythonKubernetes => "kubernetes-python/bin/kubernetes-python",
+            Self::NodeKubernetes => "kubernetes-node/bin/kubernetes-node",
             Self::Pkilint => "pkilint/bin/pkilint",
             Self::Schemathesis => "schemathesis/bin/schemathesis",
             Self::SystemdAnalyze => "debian/bin/systemd-analyze",
@@ -228,7 +236,9 @@ impl Counterpart {
             Self::KubeApiserver => "kube-apiserver",
             Self::KubeControllerManager => "kube-controller-manager",
             Self::Etcd => "etcd",
+            Self::Helm => "helm",
             Self::PythonKubernetes => "python kubernetes",
+            Self::NodeKubernetes => "node kubernetes",
             Self::Openssl => "openssl",
             Self::Pkilint => "pkilint",
             Self::Schemathesis => "schemathesis",

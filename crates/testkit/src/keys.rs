@@ -214,6 +214,42 @@ pub fn pss_algorithm(hash: &Oid, mask_hash: &Oid, salt: u8) -> Vec<u8> {
     der::seq(&[&der::oid(&oid::RSASSA_PSS), &parameters])
 }
 
+/// The SubjectPublicKeyInfo of an RSA key of 2048 bits as the generator of CVE-2017-15361 made them: its modulus leaves a
+/// power of 65537 when it is divided by any small prime. Nobody has the private half.
+#[must_use]
+pub fn roca_spki_der() -> Vec<u8> {
+    let is_prime = |number: &u32| (2..*number).all(|divisor| !number.is_multiple_of(divisor));
+    let mut primorial = vec![1_u8];
+    for prime in (2..=167_u32).filter(is_prime) {
+        let mut carry = 0;
+        for octet in primorial.iter_mut().rev() {
+            carry += u32::from(*octet) * prime;
+            *octet = carry.to_le_bytes()[0];
+            carry /= 256;
+        }
+        if carry > 0 {
+            primorial.insert(0, carry.to_le_bytes()[0]);
+        }
+    }
+    // Behind it as many bits as make 2048, of which the last are the number 65537.
+    let mut modulus = primorial;
+    modulus.resize(2048 / 8, 0);
+    let shift = modulus.first().map_or(0, |first| first.leading_zeros());
+    let mut carry = 0;
+    for octet in modulus.iter_mut().rev() {
+        let shifted = (u16::from(*octet) << shift) | carry;
+        *octet = shifted.to_le_bytes()[0];
+        carry = shifted / 256;
+    }
+    for (octet, last) in modulus.iter_mut().rev().zip([1, 0, 1]) {
+        *octet = last;
+    }
+    let modulus = der::tlv(0x02, &[&[0], modulus.as_slice()].concat());
+    let key = der::seq(&[&modulus, &der::tlv(0x02, &[1, 0, 1])]);
+    let algorithm = der::seq(&[&der::oid(&oid::RSA_ENCRYPTION), &[5, 0]]);
+    der::seq(&[&algorithm, &der::bits(&key)])
+}
+
 enum Pair {
     Rsa(RsaKeyPair),
     Ec(EcdsaKeyPair, EcHash),

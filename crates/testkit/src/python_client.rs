@@ -1,4 +1,4 @@
-//! Kubernetes' Python client.
+//! Clients that are not written in Go: Kubernetes' own for Python and for JavaScript, and kr8s.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,10 +10,53 @@ use crate::json_lines::JsonLines;
 /// `python/csr.py` as the user of `kubeconfig`: `create`, `get`, `list`, `approve`, `label`, `delete` or `watch`, as written
 /// there.
 pub fn csr(kubeconfig: &Path, arguments: &[&str]) -> Result<JsonLines, ClientFault> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/csr.py");
-    let mut command = Command::new(Counterpart::PythonKubernetes.find()?);
+    run(
+        Counterpart::PythonKubernetes,
+        "python/csr.py",
+        kubeconfig,
+        arguments,
+    )
+}
+
+/// `python/discovery.py` as the user of `kubeconfig`: everything that the client can ask about the server itself.
+pub fn discovery(kubeconfig: &Path) -> Result<JsonLines, ClientFault> {
+    run(
+        Counterpart::PythonKubernetes,
+        "python/discovery.py",
+        kubeconfig,
+        &[],
+    )
+}
+
+/// `python/kr8s_csr.py` as the user of `kubeconfig`: the life of the request in this file, through kr8s.
+pub fn kr8s(kubeconfig: &Path, request: &str) -> Result<JsonLines, ClientFault> {
+    run(
+        Counterpart::PythonKubernetes,
+        "python/kr8s_csr.py",
+        kubeconfig,
+        &[request],
+    )
+}
+
+/// `node/csr.mjs` as the user of `kubeconfig`: the same through the client for JavaScript.
+pub fn node(kubeconfig: &Path, request: &str) -> Result<JsonLines, ClientFault> {
+    run(
+        Counterpart::NodeKubernetes,
+        "node/csr.mjs",
+        kubeconfig,
+        &[request],
+    )
+}
+
+fn run(
+    program: Counterpart,
+    script: &str,
+    kubeconfig: &Path,
+    arguments: &[&str],
+) -> Result<JsonLines, ClientFault> {
+    let mut command = Command::new(program.find()?);
     command
-        .arg(script)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(script))
         .arg(kubeconfig)
         .args(arguments)
         .env_remove("KUBECONFIG");

@@ -238,6 +238,16 @@ impl ServerProcess {
         self.signal(Signal::HUP);
     }
 
+    /// Stops it where it is, as a disk or a hypervisor that hangs would; [`ServerProcess::resume`] lets it go on.
+    pub fn pause(&mut self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// See [`ServerProcess::pause`].
+    pub fn resume(&mut self) {
+        self.signal(Signal::CONT);
+    }
+
     /// Asks it to end and waits; `None` if it does not.
     pub fn stop(&mut self) -> Option<ExitStatus> {
         self.signal(Signal::TERM);

@@ -117,7 +117,7 @@ pub(crate) fn in_words(fault: &Fault) -> String {
 }
 
 /// Where a decider is.
-pub(crate) struct Place {
+pub(crate) struct Endpoint {
     /// A name or a number.
     pub(crate) host: String,
     pub(crate) port: u16,
@@ -160,14 +160,14 @@ pub(crate) enum Reading {
 
 /// Sends one request on a connection of its own.
 pub(crate) async fn call(
-    place: &Place,
+    endpoint: &Endpoint,
     tls: TlsConnector,
     request: Request<Full<Bytes>>,
     reading: Reading,
     deadline: Deadline,
 ) -> Result<Reply, Fault> {
-    let stream = connect(place, deadline).await?;
-    let handshake = tls.connect(place.name.clone(), stream);
+    let stream = connect(endpoint, deadline).await?;
+    let handshake = tls.connect(endpoint.name.clone(), stream);
     let stream = timeout_at(deadline.at, handshake)
         .await
         .map_err(|_| deadline.late())?
@@ -180,13 +180,13 @@ pub(crate) async fn call(
 
 /// Resolves and connects. Every address gets its share of the time, so that one that swallows packets does not hide
 /// another that answers.
-async fn connect(place: &Place, deadline: Deadline) -> Result<TcpStream, Fault> {
+async fn connect(endpoint: &Endpoint, deadline: Deadline) -> Result<TcpStream, Fault> {
     let start = Instant::now();
     let end = deadline.at.min(start + CONNECT);
     let late = || Fault::ConnectLate {
         ms: end.duration_since(start).as_millis(),
     };
-    let addresses = timeout_at(end, resolve(place))
+    let addresses = timeout_at(end, resolve(endpoint))
         .await
         .map_err(|_| late())??;
     let mut left = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
@@ -211,16 +211,16 @@ async fn connect(place: &Place, deadline: Deadline) -> Result<TcpStream, Fault> 
     Err(fault.unwrap_or_else(nothing))
 }
 
-async fn resolve(place: &Place) -> Result<Vec<SocketAddr>, Fault> {
-    if let Ok(ip) = place.host.parse::<IpAddr>() {
-        return Ok(vec![SocketAddr::new(ip, place.port)]);
+async fn resolve(endpoint: &Endpoint) -> Result<Vec<SocketAddr>, Fault> {
+    if let Ok(ip) = endpoint.host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(ip, endpoint.port)]);
     }
-    let Ok(resolver) = Arc::clone(&place.resolving).try_acquire_owned() else {
+    let Ok(resolver) = Arc::clone(&endpoint.resolving).try_acquire_owned() else {
         return Err(Fault::Resolving {
-            limit: place.resolvers,
+            limit: endpoint.resolvers,
         });
     };
-    let (host, port) = (place.host.clone(), place.port);
+    let (host, port) = (endpoint.host.clone(), endpoint.port);
     let looking = tokio::task::spawn_blocking(move || {
         let _until_the_thread_is_done = resolver;
         let addresses = (host.as_str(), port).to_socket_addrs()?;

@@ -1,5 +1,5 @@
-//! Asks deciders elsewhere: one HTTPS call per question, with a deadline, and an answer that counts only if it is beyond
-//! doubt.
+//! Asks deciders that are not ours: webhooks elsewhere, one HTTPS call per question, with a deadline, and an answer that
+//! counts only if it is beyond doubt; and on this machine the lists and programs of a site ([`ThisMachine`]).
 //!
 //! A webhook is asked in one of two ways. In JSON mode it gets an object that describes the request, signed if a secret is
 //! configured, and answers with an object that repeats what it was asked about. In status mode it gets the PEM request and answers
@@ -10,11 +10,14 @@
 //! environment and never shows a challenge password or a preshared key unless the whole request is asked for.
 
 mod answer;
+mod client;
 mod exchange;
 mod json;
-mod line;
+mod left_behind;
+mod places;
 mod question;
 mod setting;
+mod this_machine;
 mod trust;
 
 use std::collections::BTreeMap;
@@ -24,8 +27,10 @@ use countersign_policy::{Webhook, WebhookAnswer};
 use futures_util::future::BoxFuture;
 use http::HeaderValue;
 
-use crate::line::Line;
+use crate::client::WebhookClient;
+pub use crate::left_behind::adopt_what_is_left_behind;
 pub use crate::setting::{LoadFault, SettingFault};
+pub use crate::this_machine::{Executables, ThisMachine, trusted_file};
 
 /// What holds for all webhooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +52,7 @@ impl Default for Settings {
 
 /// The webhooks of a policy, with their files read and checked.
 pub struct Webhooks {
-    lines: BTreeMap<Webhook, Line>,
+    clients: BTreeMap<Webhook, WebhookClient>,
 }
 
 impl Webhooks {
@@ -61,14 +66,14 @@ impl Webhooks {
     ) -> Result<Self, LoadFault> {
         let id =
             HeaderValue::from_str(&how.id).map_err(|_| LoadFault::Id { id: how.id.clone() })?;
-        let mut lines = BTreeMap::new();
+        let mut clients = BTreeMap::new();
         for hook in hooks {
-            if !lines.contains_key(hook) {
-                let line = Line::load(hook, how.concurrency, &id)?;
-                lines.insert(hook.clone(), line);
+            if !clients.contains_key(hook) {
+                let client = WebhookClient::load(hook, how.concurrency, &id)?;
+                clients.insert(hook.clone(), client);
             }
         }
-        Ok(Self { lines })
+        Ok(Self { clients })
     }
 }
 
@@ -79,8 +84,8 @@ impl Deciders for Webhooks {
         question: Question<'a>,
     ) -> BoxFuture<'a, WebhookAnswer> {
         Box::pin(async move {
-            match self.lines.get(webhook) {
-                Some(line) => line.ask(webhook, &question).await,
+            match self.clients.get(webhook) {
+                Some(client) => client.ask(webhook, &question).await,
                 // The policy and its deciders are exchanged together; this would be a fault of the wiring.
                 None => WebhookAnswer::Unavailable {
                     reason: "this webhook was not made ready; reload the policy".to_owned(),

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use countersign_authority::private_file::FileFault;
+use countersign_private_keys::private_file::FileFault;
 use rustls::pki_types::pem;
 
 /// Why webhooks cannot be used.

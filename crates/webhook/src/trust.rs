@@ -5,9 +5,9 @@ use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use countersign_authority::private_file;
 use countersign_pki::{Certificate, UnixTime};
 use countersign_policy::{CaBundle, Webhook};
+use countersign_private_keys::private_file;
 use rustls::client::Resumption;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;

@@ -104,9 +104,17 @@ impl NameBounds {
         })
     }
 
-    pub(super) fn examine(&self, names: &[AltName]) -> Result<(), ProfileFault> {
+    /// `setting` is what the patterns come from.
+    pub(super) fn examine(
+        &self,
+        names: &[AltName],
+        setting: Option<&'static str>,
+    ) -> Result<(), ProfileFault> {
         match names.iter().find(|name| !self.permit(name)) {
-            Some(name) => Err(ProfileFault::NameNotPermitted { name: name.clone() }),
+            Some(name) => Err(ProfileFault::NameNotPermitted {
+                name: name.clone(),
+                setting,
+            }),
             None => Ok(()),
         }
     }

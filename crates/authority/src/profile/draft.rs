@@ -11,8 +11,8 @@ use countersign_policy::{Approval, SignerName, Wishes, carries_token};
 use super::{
     AltNameRule, AuthorityKeyId, ExtensionRule, Lifetime, Profile, SubjectRule, Usage, UsageRule,
 };
-use crate::issuance::Draft;
 use crate::issuer::Issuer;
+use crate::issuing::stages::Draft;
 use crate::model::{Intent, Owner, RequestId};
 
 /// From when until when a certificate holds.
@@ -161,6 +161,7 @@ impl Profile {
             explanation: approval.explanation().clone(),
             owner: drafting.owner,
             lease_until: drafting.lease_until,
+            deferred: None,
         };
         Ok(Draft::new(
             intent,
@@ -234,12 +235,14 @@ impl Profile {
             extensions.push(ext::subject_key_id(csr.spki_der())?);
         }
         if !alt_names.is_empty() {
-            extensions.push(ext::subject_alt_name(alt_names, empty_subject));
+            // RFC 5280 4.2.1.6: names without a subject beside them are critical.
+            let is_critical = empty_subject || self.keeps_critical_names(csr);
+            extensions.push(ext::subject_alt_name(alt_names, is_critical));
         }
         if let Some(comment) = self.comment {
             extensions.push(ext::ns_comment(comment));
         }
-        if let ExtensionRule::PuppetArcs { .. } = self.extensions {
+        if let ExtensionRule::Arcs { .. } = self.extensions {
             for requested in csr
                 .extensions()
                 .iter()
@@ -263,6 +266,17 @@ impl Profile {
         }
         extensions.extend(self.added.iter().cloned());
         Ok(extensions)
+    }
+
+    /// Whether the names were asked for as critical, where that is repeated.
+    fn keeps_critical_names(&self, csr: &CheckedCsr) -> bool {
+        match self.alt_names {
+            AltNameRule::OwnName { .. } => {
+                let asked = csr.extension(&oid::SUBJECT_ALT_NAME);
+                asked.is_some_and(|extension| extension.critical)
+            }
+            AltNameRule::Kinds(_) => false,
+        }
     }
 
     /// Whether a requested extension stays out because it carries a secret: anybody can fetch a certificate.

@@ -46,6 +46,10 @@ impl Profile {
         key: &str,
         wishes: &Wishes,
     ) -> Result<(), ProfileFault> {
+        if let Some(weakness) = csr.unsignable() {
+            let weakness = *weakness;
+            return Err(ProfileFault::Weak { weakness });
+        }
         let rest = Check::ALL.iter().filter(|one| !self.order.contains(one));
         for check in self.order.iter().chain(rest) {
             match check {
@@ -54,7 +58,8 @@ impl Profile {
                 Check::RequiredNames => self.names.examine_presence(csr.alt_names())?,
                 Check::AltNames => {
                     self.examine_alt_names(csr, key)?;
-                    self.names.examine(csr.alt_names())?;
+                    let setting = self.name_settings.patterns;
+                    self.names.examine(csr.alt_names(), setting)?;
                 }
                 Check::Extensions => self.examine_extensions(csr)?,
                 Check::Usages => self.examine_usages(wishes)?,
@@ -87,11 +92,7 @@ impl Profile {
             } => names.is_empty() || matches!(names, [AltName::Dns(only)] if only == key),
             AltNameRule::OwnName {
                 others: OtherNames::DnsAndIp,
-            } => names.iter().all(|name| match name {
-                AltName::Dns(name) => !name.contains('*'),
-                AltName::Ip(_) => true,
-                AltName::Email(_) | AltName::Uri(_) | AltName::Other { .. } => false,
-            }),
+            } => are_hosts(names),
             // Others are dropped, as every signer of this kind does.
             AltNameRule::Kinds(kinds) => names
                 .iter()
@@ -100,20 +101,34 @@ impl Profile {
         if permitted {
             return Ok(());
         }
+        let setting = match self.alt_names {
+            AltNameRule::OwnName {
+                others: OtherNames::Refused,
+            } => self.name_settings.kinds.filter(|_| are_hosts(names)),
+            // It lets in what can be let in.
+            AltNameRule::OwnName {
+                others: OtherNames::DnsAndIp,
+            } => None,
+            AltNameRule::Kinds(_) => self.name_settings.kinds,
+        };
         let (addresses, others): (Vec<_>, Vec<_>) = names
             .iter()
             .cloned()
             .partition(|name| matches!(name, AltName::Ip(_)));
         Err(ProfileFault::AltNames {
             names: addresses.into_iter().chain(others).collect(),
+            setting,
         })
     }
 
     fn examine_extensions(&self, csr: &CheckedCsr) -> Result<(), ProfileFault> {
-        let authorization = match &self.extensions {
+        let (arcs, authorization) = match &self.extensions {
             ExtensionRule::Dropped => return Ok(()),
             ExtensionRule::Copied { oids, others } => return examine_copied(csr, oids, *others),
-            ExtensionRule::PuppetArcs { authorization } => *authorization,
+            ExtensionRule::Arcs {
+                arcs,
+                authorization,
+            } => (*arcs, *authorization),
         };
         let requested = || {
             csr.extensions()
@@ -121,14 +136,15 @@ impl Profile {
                 .filter(|e| e.oid != oid::SUBJECT_ALT_NAME)
         };
         if authorization == Authorization::Refused
-            && requested().any(|e| e.oid.is_under(&oid::PP_AUTH))
+            && requested().any(|e| e.oid.is_under(&arcs.rights))
         {
-            return Err(ProfileFault::AuthorizationExtension);
+            return Err(ProfileFault::AuthorizationExtension {
+                setting: arcs.rights_setting,
+            });
         }
         let known = |id: &Oid| {
-            id.is_under(&oid::PP_REG)
-                || id.is_under(&oid::PP_PRIV)
-                || (id.is_under(&oid::PP_AUTH) && *id != oid::PP_CLI_AUTH)
+            arcs.copied.iter().any(|arc| id.is_under(arc))
+                || (id.is_under(&arcs.rights) && *id != arcs.never.0)
         };
         let unknown: Vec<Oid> = requested()
             .filter(|e| !known(&e.oid))
@@ -176,6 +192,15 @@ impl Profile {
             None => Ok(()),
         }
     }
+}
+
+/// Whether all are DNS names, no wildcards among them, or addresses.
+fn are_hosts(names: &[AltName]) -> bool {
+    names.iter().all(|name| match name {
+        AltName::Dns(name) => !name.contains('*'),
+        AltName::Ip(_) => true,
+        AltName::Email(_) | AltName::Uri(_) | AltName::Other { .. } => false,
+    })
 }
 
 fn examine_copied(

@@ -4,8 +4,8 @@
 //! [`Profile::draft`] turns an approval into the bytes to be signed. Names, extensions and usages get
 //! into a certificate only where a rule here lets them.
 
+mod base;
 mod bounds;
-mod builtin;
 mod draft;
 mod examination;
 mod pattern;
@@ -14,12 +14,11 @@ mod usage;
 
 use std::fmt;
 
-use countersign_pki::{AltName, Extension, Oid};
+use countersign_pki::{AltName, Extension, Oid, Weakness};
 
 use crate::token::masked_tokens;
 
 pub use bounds::{NameBounds, OrganizationRule, SubjectBounds};
-pub use builtin::PuppetSettings;
 pub use draft::{DraftFault, Drafting, Validity};
 pub use examination::Check;
 pub use pattern::{Pattern, PatternFault};
@@ -39,6 +38,8 @@ pub struct Profile {
     pub alt_names: AltNameRule,
     /// Which names of those kinds.
     pub names: NameBounds,
+    /// Where administrators say which names are let in.
+    pub name_settings: NameSettings,
     /// Which requested extensions are let in.
     pub extensions: ExtensionRule,
     /// Which usages the certificate gets.
@@ -78,6 +79,15 @@ pub enum AltNameRule {
     },
     /// Copied by kind; a kind that is not permitted makes the request unsignable.
     Kinds(NameKinds),
+}
+
+/// The settings that decide about alternative names, as administrators write them; `None` where none does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NameSettings {
+    /// About kinds of names, or about names beside the own one.
+    pub kinds: Option<&'static str>,
+    /// About single names.
+    pub patterns: Option<&'static str>,
 }
 
 /// Names beside the own one.
@@ -134,7 +144,7 @@ impl NameKinds {
         }
     }
 
-    /// Their names, in the order in which signers of Kubernetes look at them.
+    /// Their names, in the order in which they are looked at.
     pub fn words(self) -> Vec<&'static str> {
         let kinds = [
             (self.dns, "DNS"),
@@ -156,9 +166,11 @@ impl fmt::Display for NameKinds {
 /// Which requested extensions are let in, beside the alternative names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExtensionRule {
-    /// Puppet's registered and private arcs; its authorization arc only if so; any other refused.
-    PuppetArcs {
-        /// Whether the authorization arc (never `pp_cli_auth`) is copied.
+    /// Those below some arcs, whose values are text; any other refused.
+    Arcs {
+        /// Which arcs.
+        arcs: &'static Arcs,
+        /// Whether those that grant rights are copied.
         authorization: Authorization,
     },
     /// None is copied and none refused.
@@ -170,6 +182,21 @@ pub enum ExtensionRule {
         /// What becomes of a request with others.
         others: OtherExtensions,
     },
+}
+
+/// Arcs below which somebody has extensions of their own.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Arcs {
+    /// What people call those that are copied.
+    pub name: &'static str,
+    /// Those that are copied.
+    pub copied: &'static [Oid],
+    /// The arc of those that grant rights.
+    pub rights: Oid,
+    /// The one among them that no request gets, and its name.
+    pub never: (Oid, &'static str),
+    /// The setting that lets the others in, as administrators write it.
+    pub rights_setting: Option<&'static str>,
 }
 
 /// What becomes of extensions that a signer does not copy.
@@ -231,15 +258,26 @@ pub struct Lifetime {
 /// Why a signer could never sign a request. Doors put it into their own words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileFault {
+    /// What nothing here signs, whoever else has accepted it.
+    #[error("{weakness}")]
+    Weak {
+        /// What is wrong with it.
+        weakness: Weakness,
+    },
     /// Names beyond those permitted.
-    #[error("it asks for alternative names that the signer does not permit: {}", join(.names))]
+    #[error("it asks for alternative names that the signer does not permit: {}{}", join(.names), remedy(*.setting))]
     AltNames {
         /// All names asked for, addresses first.
         names: Vec<AltName>,
+        /// What would permit them, if a setting does.
+        setting: Option<&'static str>,
     },
     /// Extensions that grant rights.
-    #[error("it asks for an authorization extension, which the signer does not permit")]
-    AuthorizationExtension,
+    #[error("it asks for an authorization extension, which the signer does not permit{}", remedy(*.setting))]
+    AuthorizationExtension {
+        /// What would permit it, if a setting does.
+        setting: Option<&'static str>,
+    },
     /// Extensions the signer does not know.
     #[error("it asks for extensions that the signer does not permit: {}", join(.oids))]
     Extensions {
@@ -313,14 +351,23 @@ pub enum ProfileFault {
         kinds: NameKinds,
     },
     /// An alternative name outside the signer's.
-    #[error("it asks for the alternative name {}, which the signer does not permit", masked_tokens(&.name.to_string()))]
+    #[error("it asks for the alternative name {}, which the signer does not permit{}", masked_tokens(&.name.to_string()), remedy(*.setting))]
     NameNotPermitted {
         /// The first.
         name: AltName,
+        /// What would permit it, if a setting does.
+        setting: Option<&'static str>,
     },
     /// Nothing in it names anybody.
     #[error("it has neither a subject nor an alternative name")]
     Nameless,
+}
+
+/// How administrators permit what was refused.
+fn remedy(setting: Option<&'static str>) -> String {
+    setting.map_or_else(String::new, |setting| {
+        format!("; to permit that, change {setting} in the configuration")
+    })
 }
 
 /// What was asked for in words, which are kept and shown: a token that is taken for a name is not among them.

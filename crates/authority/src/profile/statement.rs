@@ -1,4 +1,4 @@
-//! What a profile says about itself: the points that Kubernetes asks every signer to document. Written from the same data
+//! What a profile says about itself: the points that every signer is asked to document. Written from the same data
 //! that requests are examined by, so that the two cannot differ.
 
 use std::fmt::Display;
@@ -122,14 +122,13 @@ impl Profile {
 
     fn extension_sentences(&self) -> Vec<String> {
         let asked = match &self.extensions {
-            ExtensionRule::PuppetArcs { authorization } => {
+            ExtensionRule::Arcs { arcs, authorization } => {
+                let (name, (_, never)) = (arcs.name, arcs.never);
                 let rights = match authorization {
-                    Authorization::Refused => "a request with those of its authorization arc is not signed",
-                    Authorization::Copied => "those of its authorization arc too, but for `pp_cli_auth`",
+                    Authorization::Refused => "a request with those of its authorization arc is not signed".to_owned(),
+                    Authorization::Copied => format!("those of its authorization arc too, but for `{never}`"),
                 };
-                format!(
-                    "Requested extensions of Puppet's registered and private arcs are copied; {rights}. A request with any other is not signed."
-                )
+                format!("Requested extensions of {name} are copied; {rights}. A request with any other is not signed.")
             }
             ExtensionRule::Dropped => {
                 "Every other requested extension is dropped, key usages included: these come from the object's `usages`.".to_owned()
@@ -242,7 +241,7 @@ fn ca_sentences(extensions: &ExtensionRule) -> Vec<String> {
             others: OtherExtensions::Dropped,
             ..
         } => "A request for one is signed as one for a leaf.",
-        ExtensionRule::PuppetArcs { .. } | ExtensionRule::Copied { .. } => {
+        ExtensionRule::Arcs { .. } | ExtensionRule::Copied { .. } => {
             "A request for one is not signed."
         }
     };

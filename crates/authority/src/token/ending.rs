@@ -2,32 +2,45 @@
 
 use std::sync::Arc;
 
-use countersign_pki::RevocationReason;
+use countersign_pki::{RevocationReason, Serial};
 use countersign_policy::{Requester, TokenBinding, TokenUseState};
 use tracing::info;
 
 use super::mint::token_entry;
 use super::{ListedToken, TokenFault, TokenId, TokenRecord, TokenStanding, TokenUseRecord};
 use crate::audit::AuditEntry;
-use crate::engine::{Authority, Core};
-use crate::faults::{Broken, RevokeFault};
+use crate::authorisation::TokenEnd;
+use crate::authorisation::actor::Actor;
+use crate::detached::run_detached;
+use crate::engine::Core;
+use crate::faults::{EngineError, RevokeFault};
+use crate::issuer::IssuerId;
+use crate::issuing::{MAX_TRIES, commit_broken};
+use crate::ledger::Ledger;
 use crate::model::RequestState;
-use crate::signing::{MAX_TRIES, commit_broken};
 use crate::store::{Change, CommitFault, Precondition, RequestUpdate, Write};
 use crate::telemetry::TokenEvent;
+use crate::token::Tokens;
 
-impl Authority {
+impl Tokens {
     /// Takes a token back, on all replicas at once; with it, if so asked, the certificates that it was used for. One that
     /// was taken back before stays as it was.
-    pub async fn revoke_token(
+    pub async fn revoke(
         &self,
         id: &TokenId,
         revoke_certificates: bool,
-        actor: &Requester,
+        actor: &Actor,
     ) -> Result<TokenRecord, TokenFault> {
         let core = Arc::clone(&self.core);
         let (id, by) = (id.clone(), actor.clone());
-        let revoked = self.carry_through(async move { core.revoke_token(&id, &by).await });
+        let end = match revoke_certificates {
+            true => TokenEnd::RevokedWithCertificates,
+            false => TokenEnd::Revoked,
+        };
+        let revoked = run_detached(async move {
+            core.authorise_ending(&id, end, &by).await?;
+            core.revoke_token(&id, &by.requester).await
+        });
         let record = revoked.await?;
         if revoke_certificates {
             self.revoke_certificates_of(&record.id, actor).await?;
@@ -36,58 +49,47 @@ impl Authority {
     }
 
     /// Takes back every token for exactly this name that can be used. Returns how many there were.
-    pub async fn revoke_tokens_of(
-        &self,
-        certname: &str,
-        actor: &Requester,
-    ) -> Result<usize, TokenFault> {
+    pub async fn revoke_of(&self, certname: &str, actor: &Actor) -> Result<usize, TokenFault> {
         let core = Arc::clone(&self.core);
         let binding = TokenBinding::Exact(certname.to_ascii_lowercase());
         let actor = actor.clone();
-        self.carry_through(async move { core.revoke_tokens_of(&binding, &actor).await })
-            .await
+        run_detached(async move {
+            core.authorise_revoking_tokens(binding.value(), &actor)
+                .await?;
+            core.revoke_tokens_of(&binding, &actor.requester).await
+        })
+        .await
     }
 
     /// Gives back a use whose certificate was never signed; what was begun for it is ended.
-    pub async fn release_token(&self, id: &TokenId, actor: &Requester) -> Result<(), TokenFault> {
+    pub async fn release(&self, id: &TokenId, actor: &Actor) -> Result<(), TokenFault> {
         let core = Arc::clone(&self.core);
         let (id, actor) = (id.clone(), actor.clone());
-        self.carry_through(async move { core.release_token(&id, &actor).await })
-            .await
+        run_detached(async move {
+            core.authorise_ending(&id, TokenEnd::Released, &actor)
+                .await?;
+            core.release_token(&id, &actor.requester).await
+        })
+        .await
     }
 
     /// Forgets tokens that have been over for long enough. Returns how many.
-    pub async fn purge_tokens(&self) -> Result<usize, Broken> {
+    pub async fn purge(&self) -> Result<usize, EngineError> {
         let core = Arc::clone(&self.core);
-        self.carry_through(async move { core.purge_tokens().await })
-            .await
+        run_detached(async move { core.purge_tokens().await }).await
     }
 
-    async fn revoke_certificates_of(
-        &self,
-        id: &TokenId,
-        actor: &Requester,
-    ) -> Result<(), TokenFault> {
-        let store = &self.core.store;
-        let uses = store.token_uses(id, MAX_USES).await.map_err(Broken::from)?;
-        for used in uses {
-            let Some(serial) = used.serial else {
-                continue;
-            };
-            for issuer in self.issuers() {
-                let entry = store.certificate(issuer.id(), &serial).await;
-                let entry = entry.map_err(Broken::from)?;
-                let is_its = entry.is_some_and(|e| e.key_fingerprint == used.key_fingerprint);
-                if !is_its {
-                    continue;
-                }
-                let reason = RevocationReason::CessationOfOperation;
-                let revoked = self.revoke_serial(issuer.id(), &serial, reason, actor);
-                match revoked.await {
-                    Ok(_) | Err(RevokeFault::NoCertificate { .. }) => {}
-                    Err(RevokeFault::Broken(fault)) => return Err(fault.into()),
-                    Err(RevokeFault::UnknownIssuer { .. }) => return Err(Broken::Defect.into()),
-                }
+    async fn revoke_certificates_of(&self, id: &TokenId, actor: &Actor) -> Result<(), TokenFault> {
+        let ledger = Ledger {
+            core: Arc::clone(&self.core),
+        };
+        for (issuer, serial) in self.core.certificates_of_token(id).await? {
+            let reason = RevocationReason::CessationOfOperation;
+            match ledger.revoke_serial(&issuer, &serial, reason, actor).await {
+                Ok(_) | Err(RevokeFault::NoCertificate { .. }) => {}
+                Err(RevokeFault::Forbidden(needed)) => return Err(needed.into()),
+                Err(RevokeFault::Engine(fault)) => return Err(fault.into()),
+                Err(RevokeFault::UnknownIssuer { .. }) => return Err(EngineError::Defect.into()),
             }
         }
         Ok(())
@@ -95,10 +97,30 @@ impl Authority {
 }
 
 impl Core {
-    async fn known_token(&self, id: &TokenId) -> Result<ListedToken, TokenFault> {
+    /// The certificates that a token was used for.
+    pub(crate) async fn certificates_of_token(
+        &self,
+        id: &TokenId,
+    ) -> Result<Vec<(IssuerId, Serial)>, EngineError> {
+        let mut found = Vec::new();
+        for used in self.store.token_uses(id, MAX_USES).await? {
+            let Some(serial) = used.serial else {
+                continue;
+            };
+            for issuer in self.issuers.keys() {
+                let entry = self.store.certificate(issuer, &serial).await?;
+                if entry.is_some_and(|e| e.key_fingerprint == used.key_fingerprint) {
+                    found.push((issuer.clone(), serial));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    pub(crate) async fn known_token(&self, id: &TokenId) -> Result<ListedToken, TokenFault> {
         let found = self.store.listed_token(id, self.clock.now()).await;
         found
-            .map_err(Broken::from)?
+            .map_err(EngineError::from)?
             .ok_or_else(|| TokenFault::NotFound { id: id.to_string() })
     }
 
@@ -129,7 +151,7 @@ impl Core {
             };
             // What was begun by it and is not signed yet is not signed any more.
             let uses = self.store.token_uses(id, MAX_USES).await;
-            for used in uses.map_err(Broken::from)? {
+            for used in uses.map_err(EngineError::from)? {
                 if used.state == TokenUseState::Reserved {
                     self.end_what_was_begun(&used, actor, REVOKED, &mut change)
                         .await?;
@@ -146,7 +168,7 @@ impl Core {
                 Err(other) => return Err(commit_broken(other).into()),
             }
         }
-        Err(Broken::Contended.into())
+        Err(EngineError::Contended.into())
     }
 
     async fn revoke_tokens_of(
@@ -157,7 +179,7 @@ impl Core {
         for _ in 0..MAX_TRIES {
             let mut change = Change::default();
             let ended = self.end_tokens_of(binding, None, actor, &mut change);
-            let count = ended.await.map_err(Broken::from)?;
+            let count = ended.await.map_err(EngineError::from)?;
             if count == 0 {
                 return Ok(0);
             }
@@ -171,14 +193,14 @@ impl Core {
                 Err(other) => return Err(commit_broken(other).into()),
             }
         }
-        Err(Broken::Contended.into())
+        Err(EngineError::Contended.into())
     }
 
     async fn release_token(&self, id: &TokenId, actor: &Requester) -> Result<(), TokenFault> {
         for _ in 0..MAX_TRIES {
             let record = self.known_token(id).await?.record;
             let uses = self.store.token_uses(id, MAX_USES).await;
-            let uses = uses.map_err(Broken::from)?;
+            let uses = uses.map_err(EngineError::from)?;
             let reserved = |used: &&TokenUseRecord| used.state == TokenUseState::Reserved;
             let Some(used) = uses.iter().find(reserved) else {
                 let why = match uses.is_empty() {
@@ -200,7 +222,7 @@ impl Core {
                 Err(other) => return Err(commit_broken(other).into()),
             }
         }
-        Err(Broken::Contended.into())
+        Err(EngineError::Contended.into())
     }
 
     /// A use is given back only together with the end of what it was used for: nobody may complete that any more.
@@ -209,7 +231,7 @@ impl Core {
         record: &TokenRecord,
         used: &TokenUseRecord,
         actor: &Requester,
-    ) -> Result<Change, Broken> {
+    ) -> Result<Change, EngineError> {
         let now = self.clock.now();
         let entry = token_entry(now, actor, "token.released", record).key(&used.key_fingerprint);
         let mut change = Change {
@@ -217,11 +239,13 @@ impl Core {
                 id: record.id.clone(),
                 certname: used.certname.clone(),
                 key_fingerprint: used.key_fingerprint,
+                request: used.request,
             }],
             writes: vec![Write::ReleaseToken {
                 id: record.id.clone(),
                 certname: used.certname.clone(),
                 key_fingerprint: used.key_fingerprint,
+                request: used.request,
             }],
             audit: vec![entry.detail(format!("used by {}", used.certname))],
         };
@@ -237,14 +261,16 @@ impl Core {
         actor: &Requester,
         why: &'static str,
         change: &mut Change,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), EngineError> {
         let Some(request) = used.request else {
             return Ok(());
         };
+        let mut is_held = false;
         for intent in self.store.open_intents().await? {
             if intent.request != request {
                 continue;
             }
+            is_held |= intent.deferred.is_some();
             change.preconditions.push(Precondition::IntentOpen {
                 issuer: intent.issuer.clone(),
                 serial: intent.serial,
@@ -257,10 +283,12 @@ impl Core {
         }
         let stored = self.store.request(request).await?;
         if let Some(stored) = stored.filter(|stored| stored.state == RequestState::Approved) {
-            change.preconditions.push(Precondition::RequestAt {
-                id: stored.id,
-                version: stored.version,
-            });
+            if !is_held {
+                change.preconditions.push(Precondition::RequestAt {
+                    id: stored.id,
+                    version: stored.version,
+                });
+            }
             change.writes.push(Write::UpdateRequest(RequestUpdate {
                 state: RequestState::Failed,
                 // Its name is free for whoever uses the token next.
@@ -275,7 +303,7 @@ impl Core {
         Ok(())
     }
 
-    async fn purge_tokens(&self) -> Result<usize, Broken> {
+    async fn purge_tokens(&self) -> Result<usize, EngineError> {
         let mut total: usize = 0;
         loop {
             let now = self.clock.now();
@@ -312,5 +340,5 @@ impl Core {
 const REVOKED: &str = "its enrolment token was revoked before it was signed";
 const RELEASED: &str = "its enrolment token was released before it was signed";
 /// More than any token is good for.
-const MAX_USES: usize = 1000;
+pub(crate) const MAX_USES: usize = 1000;
 const PURGE_BATCH: usize = 500;

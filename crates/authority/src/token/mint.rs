@@ -14,12 +14,16 @@ use super::{
     TokenStatus, TokenText,
 };
 use crate::audit::AuditEntry;
-use crate::engine::{Authority, Core};
-use crate::faults::Broken;
+use crate::authorisation::actor::Actor;
+use crate::detached::run_detached;
+use crate::engine::Core;
+use crate::faults::EngineError;
+use crate::issuing::{MAX_TRIES, commit_broken};
 use crate::model::Revision;
-use crate::signing::{MAX_TRIES, commit_broken};
 use crate::store::{Change, CommitFault, Precondition, StoreFault, Write};
 use crate::telemetry::TokenEvent;
+use crate::token::Tokens;
+use crate::token::bootstrap::BootstrapStatus;
 
 /// A new token. This is the only time that it is whole.
 #[derive(Debug)]
@@ -30,33 +34,64 @@ pub struct Minted {
     pub token: TokenText,
 }
 
-impl Authority {
+impl Tokens {
     /// Whether tokens are in use.
-    pub fn tokens_enabled(&self) -> bool {
+    pub fn enabled(&self) -> bool {
         self.core.rules.load().tokens.enabled
     }
 
     /// Mints a token. One for a name takes the place of the name's earlier ones, unless the order says otherwise.
-    pub async fn mint_token(
+    pub async fn mint(
         &self,
         order: TokenOrder,
-        actor: &Requester,
+        actor: &Actor,
         idempotency_key: Option<&str>,
     ) -> Result<Minted, TokenFault> {
         let core = Arc::clone(&self.core);
         let (actor, key) = (actor.clone(), idempotency_key.map(str::to_owned));
-        self.carry_through(async move { core.mint(order, &actor, key).await })
-            .await
+        run_detached(async move {
+            core.authorise_minting(&order, &actor).await?;
+            core.mint(order, &actor.requester, key).await
+        })
+        .await
+    }
+
+    /// The token that was minted for an order of this name, by the authority itself.
+    pub async fn ordered(&self, idempotency_key: &str) -> Result<Option<TokenId>, StoreFault> {
+        let by = name_of(&Actor::authority().requester);
+        self.core.store.token_ordered(&by, idempotency_key).await
+    }
+
+    /// How many tokens could be used if the keys in force verified their records: they were minted without a key, under
+    /// one that is no longer named, or were changed in the store. Looks at the newest of each kind.
+    pub async fn unverifiable(&self) -> Result<usize, StoreFault> {
+        let rules = self.core.rules.load_full();
+        if !rules.tokens.enabled {
+            return Ok(0);
+        }
+        let now = self.core.clock.now();
+        let active = TokenFilter {
+            status: Some(TokenStatus::Active),
+            ..TokenFilter::newest(now, LOOKED_AT)
+        };
+        let keys = &rules.tokens.keys;
+        let tokens = self.core.store.tokens(active).await?.into_iter();
+        let tokens = tokens.filter(|token| !keys.is_intact(&token.record.kept()));
+        let bootstrap = self.core.store.bootstrap_tokens(None, LOOKED_AT).await?;
+        let bootstrap = bootstrap.iter().filter(|token| {
+            token.status(now) == BootstrapStatus::Active && !keys.is_intact(&token.record.kept())
+        });
+        Ok(tokens.count().saturating_add(bootstrap.count()))
     }
 
     /// A page of tokens, newest first.
-    pub async fn tokens(&self, filter: TokenFilter) -> Result<Vec<ListedToken>, StoreFault> {
+    pub async fn list(&self, filter: TokenFilter) -> Result<Vec<ListedToken>, StoreFault> {
         self.core.store.tokens(filter).await
     }
 
     /// A token with its uses.
-    pub async fn token(&self, id: &TokenId) -> Result<Option<TokenDetail>, StoreFault> {
-        let (store, now) = (&self.core.store, self.now());
+    pub async fn get(&self, id: &TokenId) -> Result<Option<TokenDetail>, StoreFault> {
+        let (store, now) = (&self.core.store, self.core.clock.now());
         let Some(listed) = store.listed_token(id, now).await? else {
             return Ok(None);
         };
@@ -82,11 +117,13 @@ impl Core {
         let now = self.clock.now();
         let order = checked(order, settings, &rules.policy, now)?;
         let token = self.new_token()?;
-        let (mac, mac_key_id) = settings.keys.mac(&token.message());
-        let record = TokenRecord {
+        let (mac, mac_key_id) = settings.keys.mac(&token.message())?;
+        let epoch = self.store.epoch().await.map_err(EngineError::from)?;
+        let mut record = TokenRecord {
             id: token.id().clone(),
             mac,
             mac_key_id,
+            terms_mac: None,
             binding: order.binding,
             not_before: order.not_before,
             expires_at: order.expires_at,
@@ -99,17 +136,18 @@ impl Core {
             note: order.note,
             created_at: now,
             failed_uses: 0,
-            epoch: 0,
+            epoch,
             idempotency_key,
             version: Revision::default(),
         };
+        record.terms_mac = settings.keys.terms_mac(&record.fixed_terms());
         for _ in 0..MAX_TRIES {
             let mut change = self.minting(&record, actor).await?;
             let mut superseded = 0;
             if !order.keep_existing {
                 let by = Some(&record.id);
                 let ended = self.end_tokens_of(&record.binding, by, actor, &mut change);
-                superseded = ended.await.map_err(Broken::from)?;
+                superseded = ended.await.map_err(EngineError::from)?;
             }
             self.find_room_for_token(superseded, settings.max_active)
                 .await?;
@@ -125,14 +163,14 @@ impl Core {
                 Err(other) => return Err(commit_broken(other).into()),
             }
         }
-        Err(Broken::Contended.into())
+        Err(EngineError::Contended.into())
     }
 
     async fn minting(&self, record: &TokenRecord, actor: &Requester) -> Result<Change, TokenFault> {
         let mut change = Change::default();
         if let Some(key) = &record.idempotency_key {
             let ordered = self.store.token_ordered(&record.created_by, key).await;
-            if let Some(id) = ordered.map_err(Broken::from)? {
+            if let Some(id) = ordered.map_err(EngineError::from)? {
                 return Err(TokenFault::AlreadyOrdered { id });
             }
             change.preconditions.push(Precondition::TokenNotOrdered {
@@ -150,13 +188,13 @@ impl Core {
     async fn find_room_for_token(&self, superseded: usize, limit: usize) -> Result<(), TokenFault> {
         let most = limit.saturating_add(superseded);
         let active = self.store.active_tokens(self.clock.now(), most).await;
-        match active.map_err(Broken::from)? < most {
+        match active.map_err(EngineError::from)? < most {
             true => Ok(()),
             false => Err(TokenFault::TooMany { limit }),
         }
     }
 
-    fn new_token(&self) -> Result<TokenText, Broken> {
+    fn new_token(&self) -> Result<TokenText, EngineError> {
         let mut id = [0; ID_BYTES];
         let mut secret = Zeroizing::new([0; SECRET_BYTES]);
         self.entropy.fill(&mut id)?;
@@ -267,5 +305,6 @@ fn terms_in_words(record: &TokenRecord) -> String {
 }
 
 const SHOWN_USES: usize = 1000;
+const LOOKED_AT: usize = 1000;
 /// More tokens than a name has within the time in which they can be asked for again.
 const MOST_USED: usize = 100;

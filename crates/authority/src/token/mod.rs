@@ -3,7 +3,7 @@
 //! The first use that is on record ends a token's power to authorise; from then on it is only a key to the outcome that it
 //! had. What is kept of a token verifies it and does not reveal it.
 
-mod census;
+pub(crate) mod bootstrap;
 mod ending;
 mod mac;
 mod mint;
@@ -17,27 +17,52 @@ mod text;
 mod validation;
 
 use std::fmt;
+use std::sync::Arc;
 
 use countersign_pki::Carrier;
 
+pub(crate) use ending::MAX_USES;
 pub use mac::{MacKey, MacKeyTooShort, MacKeys};
 pub use mint::Minted;
 pub(crate) use mint::name_of;
 pub use order::TokenOrder;
-pub use presented::{BEARER_EXTRA, BearerToken, CarriedToken};
+pub use presented::{BearerToken, CarriedToken};
 pub(crate) use presented::{LookedUp, Presented};
 pub(crate) use recall::Recalled;
 pub use record::{
     FoundToken, ListedToken, TokenFilter, TokenId, TokenRecord, TokenStanding, TokenStatus,
     TokenUseRecord,
 };
-pub use rejection::is_token_reason;
-pub(crate) use rejection::{rejected, report_rejection};
+pub(crate) use rejection::{objection, rejected, report_rejection};
+pub(crate) use replacement::Revoking;
 pub use text::{NotAToken, TokenText, looks_like_a_token, masked_tokens};
 pub use validation::{Check, Validation};
 
+use crate::authorisation::grant::Needed;
 use crate::certname::CertnameFault;
-use crate::faults::Broken;
+use crate::engine::Core;
+use crate::faults::EngineError;
+use crate::store::StoreFault;
+
+/// Enrolment tokens and bootstrap tokens.
+#[derive(Clone)]
+pub struct Tokens {
+    pub(crate) core: Arc<Core>,
+}
+
+impl Tokens {
+    /// For how many seconds a token for one name may be good.
+    pub fn longest_seconds(&self) -> u64 {
+        self.core.rules.load().tokens.max_ttl
+    }
+
+    /// How many tokens can be used now. More than may be are not counted to the end.
+    pub async fn active(&self) -> Result<usize, StoreFault> {
+        let at_most = self.core.rules.load().tokens.max_active.saturating_add(1);
+        let now = self.core.clock.now();
+        self.core.store.active_tokens(now, at_most).await
+    }
+}
 
 /// How tokens are handled. What becomes of requests whose token is wrong is said by the policy.
 #[derive(Clone, Debug)]
@@ -140,9 +165,12 @@ pub enum TokenFault {
         /// Why not.
         why: &'static str,
     },
+    /// Whoever asks may not.
+    #[error(transparent)]
+    Forbidden(#[from] Needed),
     /// It could not be carried through.
     #[error(transparent)]
-    Broken(#[from] Broken),
+    Engine(#[from] EngineError),
 }
 
 impl TokenFault {

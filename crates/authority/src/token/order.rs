@@ -135,7 +135,7 @@ fn checked_binding(binding: &TokenBinding, policy: &Policy) -> Result<TokenBindi
                 name: masked_tokens(&terminal_safe(&name)).into_owned(),
                 fault,
             })?;
-            if policy.reserves(&name) {
+            if policy.reserved.named(&name).is_some() {
                 let problem =
                     format!("{name} is a name of the authority or of somebody with a role");
                 return Err(TokenFault::field("certname", problem));
@@ -241,7 +241,7 @@ fn checked_extensions(
     }
     let mut checked = BTreeMap::new();
     for (name, values) in listed {
-        let oid = oid::puppet_oid(&name).or_else(|| Oid::parse(&name).ok());
+        let oid = oid::registered_oid(&name).or_else(|| Oid::parse(&name).ok());
         let Some(oid) = oid else {
             let problem = format!("{} is neither a short name nor dotted", shown(&name));
             return Err(TokenFault::field(field, problem));

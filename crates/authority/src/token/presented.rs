@@ -4,19 +4,20 @@
 use std::sync::atomic::Ordering;
 
 use countersign_pki::{CarriedFault, CarriedText, CheckedCsr, Fingerprint, UnixTime, carried};
-use countersign_policy::{
-    Identity, LedgerCertificate, Looked, Requester, Token, TokenBinding, TokenFacts, TokenUsed,
-    token_name,
-};
+use countersign_policy::{LedgerCertificate, Looked, Token, TokenBinding, TokenFacts, TokenUsed};
 use tracing::error;
 
 use super::{FoundToken, TokenId, TokenRecord, TokenStanding, TokenStatus, TokenText};
-use crate::bootstrap::BootstrapId;
-use crate::engine::{Authority, Core, Rules};
-use crate::faults::Broken;
-use crate::judgement::{Case, unavailable};
+use crate::engine::Core;
+use crate::evidence::evaluation::unavailable;
+use crate::faults::EngineError;
+use crate::issuing::Case;
 use crate::model::{LedgerEntry, RequestRecord};
+use crate::request::submission::Submission;
+use crate::rules::Rules;
 use crate::store::StoreFault;
+use crate::token::Tokens;
+use crate::token::bootstrap::BootstrapId;
 
 /// What a request carries, before anything is looked up: what rates of failures are counted under.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,13 +32,17 @@ pub enum CarriedToken {
     Other,
 }
 
-/// Who shows a token as a bearer.
+/// That somebody has shown a token, with its secret. It comes from [`Tokens::bearer`] and from nowhere else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BearerToken {
-    /// The token.
-    pub id: TokenId,
-    /// Whom it is for.
-    pub binding: TokenBinding,
+    id: TokenId,
+}
+
+impl BearerToken {
+    /// The token's public part.
+    pub fn id(&self) -> &TokenId {
+        &self.id
+    }
 }
 
 /// What came with a request.
@@ -90,9 +95,9 @@ pub(crate) struct LookedUp {
     pub(crate) retry_window: u64,
 }
 
-impl Authority {
+impl Tokens {
     /// What a request carries; nothing is looked up.
-    pub fn carried_token(&self, csr: &CheckedCsr) -> CarriedToken {
+    pub fn carried(&self, csr: &CheckedCsr) -> CarriedToken {
         let tokens = &self.core.rules.load().tokens;
         if !tokens.enabled {
             return CarriedToken::None;
@@ -107,15 +112,20 @@ impl Authority {
         }
     }
 
+    /// What rules would see of the token that a request carries. Nothing is used up or recorded.
+    pub async fn facts(&self, submission: &Submission) -> Result<Looked<TokenFacts>, EngineError> {
+        let (rules, now) = (self.core.rules.load_full(), self.core.clock.now());
+        let signer = rules.signer(&submission.signer);
+        let case = submission.case(self.core.new_request_id(now)?, now, signer.as_deref());
+        let bearer = submission.bearer.as_ref();
+        let presented = self.core.present(&rules, &submission.csr, bearer).await;
+        Ok(self.core.token_facts(&rules, case, &presented).await.0)
+    }
+
     /// Whether a request carries a token with the right secret for its name: such requests have a budget of their own.
-    pub async fn has_good_token(
-        &self,
-        csr: &CheckedCsr,
-        certname: &str,
-    ) -> Result<bool, StoreFault> {
+    pub async fn has_good(&self, csr: &CheckedCsr, certname: &str) -> Result<bool, StoreFault> {
         let rules = self.core.rules.load_full();
-        let nobody = Requester::anonymous(None);
-        let presented = self.core.present(&rules, csr, &nobody).await;
+        let presented = self.core.present(&rules, csr, None).await;
         let Some(id) = presented.verified() else {
             return Ok(false);
         };
@@ -130,7 +140,7 @@ impl Authority {
     }
 
     /// Who shows this as a bearer token: one that can be used, or whose use may be asked for again.
-    pub async fn bearer_token(&self, text: &str) -> Result<Option<BearerToken>, StoreFault> {
+    pub async fn bearer(&self, text: &str) -> Result<Option<BearerToken>, StoreFault> {
         let rules = self.core.rules.load_full();
         let now = self.core.clock.now();
         let token = TokenText::parse(text).ok();
@@ -139,8 +149,7 @@ impl Authority {
             return Ok(None);
         };
         let listed = self.core.store.listed_token(token.id(), now).await?;
-        let kept = listed.as_ref().map(|listed| &listed.record);
-        let kept = kept.map(|record| (&record.mac, record.mac_key_id.as_str()));
+        let kept = listed.as_ref().map(|listed| listed.record.kept());
         let is_right = rules.tokens.keys.verify(&token.message(), kept);
         let Some(listed) = listed.filter(|_| is_right) else {
             return Ok(None);
@@ -158,30 +167,28 @@ impl Authority {
             | TokenStatus::Revoked
             | TokenStatus::Locked => false,
         };
-        Ok(is_open.then_some(BearerToken {
-            id: record.id,
-            binding: record.binding,
-        }))
+        Ok(is_open.then_some(BearerToken { id: record.id }))
     }
 }
 
 impl Core {
-    /// What came with a request. A secret is compared here and in [`Authority::bearer_token`], and nowhere else.
+    /// What came with a request. A secret is compared here and in [`Tokens::bearer`], and nowhere else.
     pub(crate) async fn present(
         &self,
         rules: &Rules,
         csr: &CheckedCsr,
-        requester: &Requester,
+        bearer: Option<&BearerToken>,
     ) -> Presented {
         if !rules.tokens.enabled {
             return Presented::Other(TokenFacts::Missing);
         }
-        let borne = borne(requester);
-        let text = match (carried(csr, &rules.tokens.sources), borne) {
+        let text = match (carried(csr, &rules.tokens.sources), bearer) {
             (Ok(None), None) => return Presented::Other(TokenFacts::Missing),
-            (Ok(None), Some(id)) => {
-                let went_back = self.clock_went_back();
-                return went_back.map_or(Presented::Verified(id), Presented::Unreadable);
+            (Ok(None), Some(bearer)) => {
+                return match self.clock_went_back() {
+                    None => Presented::Verified(bearer.id.clone()),
+                    Some(why) => Presented::Unreadable(why),
+                };
             }
             (Ok(Some(text)), None) => text,
             (Ok(Some(_)), Some(_)) => {
@@ -207,8 +214,7 @@ impl Core {
             Ok(found) => found,
             Err(fault) => return Presented::Unreadable(unavailable(&fault)),
         };
-        let kept = found.as_ref().map(|found| &found.record);
-        let kept = kept.map(|record| (&record.mac, record.mac_key_id.as_str()));
+        let kept = found.as_ref().map(|found| found.record.kept());
         match rules.tokens.keys.verify(&token.message(), kept) {
             true => Presented::Verified(id),
             false => Presented::Other(TokenFacts::Unknown { id: id.to_string() }),
@@ -235,12 +241,17 @@ impl Core {
             return (Err(why), looked_up);
         }
         let request = case.request();
-        let (name, key) = (token_name(&request), case.csr.key_fingerprint());
+        let (name, key) = (
+            rules.policy.token_name(&request),
+            case.csr.key_fingerprint(),
+        );
         let found = async {
             // The certificates first: whoever got one meanwhile by this token is then known as such.
             let standing = self.in_the_way(rules, case).await?;
             let found = self.store.token(id, name, &key).await?;
-            let Some(found) = found else {
+            // Its secret was right, be it long ago: its record must still say what it said then.
+            let keys = &rules.tokens.keys;
+            let Some(found) = found.filter(|found| keys.is_intact(&found.record.kept())) else {
                 let unknown = TokenFacts::Unknown { id: id.to_string() };
                 return Ok::<_, StoreFault>((unknown, Vec::new()));
             };
@@ -250,7 +261,13 @@ impl Core {
                 .iter()
                 .find(|entry| entry.revoked.is_some() || entry.not_after >= now);
             let existing = existing.map(|entry| ledger_certificate(entry, &key));
-            let facts = facts_of(&found, existing);
+            let mut facts = facts_of(&found, existing);
+            // Whoever minted it for a pattern was not asked about this name.
+            if matches!(facts.binding, TokenBinding::Glob(_))
+                && standing.iter().any(|e| self.is_administrators_own(e))
+            {
+                facts.terms.allow_replace = false;
+            }
             looked_up.record = Some(found.record);
             Ok((TokenFacts::Known(Box::new(facts)), standing))
         };
@@ -269,7 +286,7 @@ impl Core {
         rules: &Rules,
         record: &RequestRecord,
         csr: &CheckedCsr,
-    ) -> Result<Option<TokenUsed>, Broken> {
+    ) -> Result<Option<TokenUsed>, EngineError> {
         let presented = Presented::recorded(record.evidence.token.as_ref());
         let id = presented.verified();
         let Some(id) = id.filter(|_| self.clock_went_back().is_none()) else {
@@ -278,12 +295,13 @@ impl Core {
         let signer = rules.signer(&record.signer);
         let case = record.case(signer.as_deref(), csr);
         let request = case.request();
-        let (name, key) = (token_name(&request), csr.key_fingerprint());
+        let (name, key) = (rules.policy.token_name(&request), csr.key_fingerprint());
         let found = self.store.token(id, name, &key).await?;
         let now = self.clock.now();
         let is_good = |found: &FoundToken| {
             // A person says what the certificate may say, and what becomes of another one.
-            suits_by_name(&facts_of(found, None), name, now)
+            rules.tokens.keys.is_intact(&found.record.kept())
+                && suits_by_name(&facts_of(found, None), name, now)
         };
         Ok(found.filter(is_good).map(|_| TokenUsed {
             id: id.to_string(),
@@ -369,17 +387,6 @@ fn ledger_certificate(entry: &LedgerEntry, key: &Fingerprint) -> LedgerCertifica
     }
 }
 
-/// The token that a sender showed instead of putting it into the request; its door has compared the secret.
-fn borne(requester: &Requester) -> Option<TokenId> {
-    match &requester.identity {
-        Identity::User { extra, .. } => {
-            let shown = extra.get(BEARER_EXTRA)?;
-            TokenId::parse(shown.first()?)
-        }
-        Identity::Anonymous | Identity::Authority | Identity::Certname { .. } => None,
-    }
-}
-
 fn of_fault(fault: CarriedFault) -> TokenFacts {
     let why = fault.to_string();
     match fault {
@@ -388,8 +395,6 @@ fn of_fault(fault: CarriedFault) -> TokenFacts {
     }
 }
 
-/// What a door says of a sender who showed a token. Nothing else may say it.
-pub const BEARER_EXTRA: &str = "countersign.dev/enrolment-token";
 /// How far a clock that minted may be ahead of the one that looks.
 const SKEW_SECONDS: u64 = 60;
 /// How far a clock may go back before tokens are refused.

@@ -3,18 +3,18 @@
 //! Nothing is decided here. Who holds a token that was used, and the key that it was used for, is told the outcome; the
 //! token authorises nothing any more.
 
-use countersign_policy::token_name;
 use tokio::time::{Duration, Instant, timeout_at};
 use tracing::info;
 
 use super::{FoundToken, Presented, TokenId, TokenStanding, TokenUseRecord};
 use crate::audit::AuditEntry;
-use crate::engine::{Core, Rules};
-use crate::faults::{Broken, SubmitFault};
-use crate::judgement::Case;
+use crate::engine::Core;
+use crate::faults::{EngineError, SubmitFault};
+use crate::issuing::Case;
+use crate::issuing::commit_broken;
 use crate::model::{LedgerEntry, RequestState};
-use crate::reconsideration::{as_stored, asks_the_same};
-use crate::signing::commit_broken;
+use crate::request::reconsideration::{as_stored, asks_the_same};
+use crate::rules::Rules;
 use crate::store::Change;
 use crate::telemetry::TokenEvent;
 use countersign_pki::CheckedCsr;
@@ -44,13 +44,16 @@ impl Core {
             return nothing(false);
         };
         let request = case.request();
-        let (name, key) = (token_name(&request), case.csr.key_fingerprint());
+        let (name, key) = (
+            rules.policy.token_name(&request),
+            case.csr.key_fingerprint(),
+        );
         let deadline = Instant::now().checked_add(LONGEST_WAIT);
         let mut revisions = self.store.revisions();
         loop {
             revisions.borrow_and_update();
             let found = self.store.token(id, name, &key).await;
-            let Some(found) = found.map_err(Broken::from)? else {
+            let Some(found) = found.map_err(EngineError::from)? else {
                 return nothing(false);
             };
             let is_open = found.record.standing == TokenStanding::Active && !found.is_stale;
@@ -86,7 +89,7 @@ impl Core {
     }
 
     /// Whether what a use was reserved for can no longer be signed.
-    async fn has_failed(&self, used: &TokenUseRecord) -> Result<bool, Broken> {
+    async fn has_failed(&self, used: &TokenUseRecord) -> Result<bool, EngineError> {
         let Some(id) = used.request else {
             return Ok(false);
         };
@@ -101,7 +104,7 @@ impl Core {
         case: Case<'_>,
         found: &FoundToken,
         used: &TokenUseRecord,
-    ) -> Result<Option<LedgerEntry>, Broken> {
+    ) -> Result<Option<LedgerEntry>, EngineError> {
         let (Some(signer), Some(serial)) = (rules.signer(case.signer), used.serial) else {
             return Ok(None);
         };
@@ -127,7 +130,7 @@ impl Core {
         &self,
         rules: &Rules,
         case: Case<'_>,
-    ) -> Result<Option<LedgerEntry>, Broken> {
+    ) -> Result<Option<LedgerEntry>, EngineError> {
         let signer = rules.signer(case.signer);
         let Some(signer) = signer.filter(|signer| signer.one_certificate_per_name) else {
             return Ok(None);
@@ -146,7 +149,7 @@ impl Core {
         id: &TokenId,
         entry: &LedgerEntry,
         used: &TokenUseRecord,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), EngineError> {
         let first = match used.request {
             Some(id) => self.store.request(id).await?,
             None => None,
@@ -169,7 +172,10 @@ impl Core {
         };
         self.commit(change).await.map_err(commit_broken)?;
         self.telemetry.token(TokenEvent::Retried, "");
-        info!(token = %id, name = ?case.key, serial = %entry.serial, "the same key asks again");
+        info!(
+            token = %id, name = case.key, serial = %entry.serial,
+            source = case.requester.source.map(tracing::field::display), "the same key asks again"
+        );
         Ok(())
     }
 }

@@ -7,6 +7,7 @@ use countersign_policy::{TokenBinding, TokenTerms, TokenUse, TokenUseState};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::mac::{Kept, Terms};
 use crate::model::{RequestId, Revision};
 
 /// The public part of a token: 80 random bits in base32.
@@ -45,6 +46,8 @@ pub struct TokenRecord {
     pub mac: [u8; 32],
     /// The key of the former; empty: none.
     pub mac_key_id: String,
+    /// HMAC-SHA-256, by the same key, of what the record says and nobody may change; none without a key.
+    pub terms_mac: Option<[u8; 32]>,
     /// Whom it is for.
     pub binding: TokenBinding,
     /// Before this it is not good.
@@ -260,6 +263,34 @@ pub struct ListedToken {
 }
 
 impl TokenRecord {
+    /// What verifies it. Where it stands, and how often it was used, changes with time, and is not covered.
+    pub(crate) fn kept(&self) -> Kept<'_> {
+        Kept {
+            id: self.id.as_str(),
+            mac: &self.mac,
+            key_id: &self.mac_key_id,
+            terms_mac: self.terms_mac.as_ref(),
+            terms: self.fixed_terms(),
+        }
+    }
+
+    pub(crate) fn fixed_terms(&self) -> Terms {
+        // Members that are empty are left out, so that one that comes later changes no record from before it.
+        let terms = serde_json::to_vec(&self.terms).unwrap_or_default();
+        Terms::of("enrolment")
+            .with(self.id.as_str().as_bytes())
+            .with(&self.mac)
+            .with(self.binding.kind().as_bytes())
+            .with(self.binding.value().as_bytes())
+            .with_number(self.not_before.0)
+            .with_number(self.expires_at.0)
+            .with_number(self.max_uses)
+            .with(&terms)
+            .with(self.created_by.as_bytes())
+            .with(self.external_ref.as_bytes())
+            .with_number(self.epoch)
+    }
+
     /// Where it stands. `is_stale`: it is from before a restore; `last`: its newest use.
     pub fn status(
         &self,

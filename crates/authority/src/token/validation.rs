@@ -1,28 +1,30 @@
 //! Tokens that are looked at without a certificate in view: to see what would happen, or because somebody else signs.
 
-use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use countersign_pki::{CheckedCsr, UnixTime};
 use countersign_policy::{
-    Deciding, Effect, Explanation, Finding, RecordedEvidence, Requester, SignerName, Step,
-    TokenFacts, Wishes, differs, token_name,
+    Deciding, Effect, Explanation, Finding, ReasonCode, RecordedEvidence, Requester, SignerName,
+    Step, TokenFacts, Use, Verdict, Wishes,
 };
 
 use super::{TokenId, masked_tokens};
-use crate::engine::{Authority, Core, Rules};
-use crate::faults::{Broken, SubmitFault};
-use crate::judgement::{
-    Asking, Case, Gathered, Times, is_stopped, issued_name, use_token, used, uses_token,
+use crate::detached::run_detached;
+use crate::door::DoorSpec;
+use crate::engine::Core;
+use crate::evidence::evaluation::{Asking, Evaluated, Gathered, is_stopped};
+use crate::faults::{EngineError, SubmitFault};
+use crate::issuer::signer::Signer;
+use crate::issuing::{
+    Arriving, Case, Conflict, Decided, MAX_TRIES, Order, PlannedValidity, Standing, issued_name,
+    uses_token,
 };
 use crate::model::{Door, RequestId, RequestState};
-use crate::signer::Signer;
-use crate::signing::{MAX_TRIES, commit_broken};
-use crate::store::{Change, CommitFault, Write};
-use crate::storing::Stored;
-use crate::submission::Submission;
+use crate::request::submission::Told;
+use crate::rules::Rules;
 use crate::telemetry::{DecisionOutcome, TokenEvent};
+use crate::token::Tokens;
 
 /// What would happen to a request by its token.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +32,7 @@ pub struct Check {
     /// Whether its token would authorise it, or already did.
     pub would_allow: bool,
     /// Why, in one word.
-    pub reason: Cow<'static, str>,
+    pub reason: ReasonCode,
     /// Why, in words.
     pub detail: String,
     /// The token's public part.
@@ -47,23 +49,24 @@ pub enum Validation {
         /// The record of the refusal.
         id: RequestId,
         /// Why, in one word.
-        reason: Cow<'static, str>,
+        reason: ReasonCode,
     },
 }
 
-impl Authority {
+impl Tokens {
     /// What would happen to a request by its token. Nothing is used up or recorded.
-    pub async fn check_token(
+    pub async fn check(
         &self,
         csr: &CheckedCsr,
         certname: &str,
         signer: &SignerName,
         source: Option<IpAddr>,
-    ) -> Result<Check, Broken> {
+    ) -> Result<Check, EngineError> {
         let requester = Requester::anonymous(source);
         let now = self.core.clock.now();
         let looked_at = LookedAt {
             id: self.core.new_request_id(now)?,
+            door: &Door::LOCAL,
             key: certname,
             csr,
             signer,
@@ -76,13 +79,13 @@ impl Authority {
         Ok(match found {
             Judged::Good => Check {
                 would_allow: true,
-                reason: Cow::Borrowed("token"),
+                reason: ReasonCode::Token,
                 detail: "its token is good for it".to_owned(),
                 token,
             },
             Judged::UsedBySame { .. } => Check {
                 would_allow: true,
-                reason: Cow::Borrowed("token_retry"),
+                reason: ReasonCode::TokenRetry,
                 detail: "its key has used the token, and may ask for the outcome again".to_owned(),
                 token,
             },
@@ -95,17 +98,18 @@ impl Authority {
         })
     }
 
-    /// Uses the token of a request up for somebody else who signs it. The same key may ask again.
-    pub async fn validate_token(
+    /// Uses the token of a request up for somebody else who signs it. The same key may ask again. A refusal is on record at
+    /// `door`.
+    pub async fn validate(
         &self,
+        door: &'static DoorSpec,
         csr: CheckedCsr,
         signer: &SignerName,
         requester: Requester,
     ) -> Result<Validation, SubmitFault> {
         let core = Arc::clone(&self.core);
         let signer = signer.clone();
-        self.carry_through(async move { core.validate_token(csr, signer, requester).await })
-            .await
+        run_detached(async move { core.validate_token(door, csr, signer, requester).await }).await
     }
 }
 
@@ -113,6 +117,7 @@ impl Authority {
 #[derive(Clone, Copy)]
 struct LookedAt<'a> {
     id: RequestId,
+    door: &'a Door,
     key: &'a str,
     csr: &'a CheckedCsr,
     signer: &'a SignerName,
@@ -124,7 +129,7 @@ impl<'a> LookedAt<'a> {
     fn case(self, wishes: &'a Wishes, signer: Option<&Signer>) -> Case<'a> {
         Case {
             id: self.id,
-            door: &FOREMAN,
+            door: self.door,
             key: self.key,
             csr: self.csr,
             signer: self.signer,
@@ -144,7 +149,7 @@ enum Judged {
         elsewhere: bool,
     },
     Bad {
-        code: Cow<'static, str>,
+        code: ReasonCode,
         why: String,
     },
 }
@@ -155,63 +160,76 @@ enum Used {
     ByAnother,
     /// The rules do not approve.
     Not {
-        code: Cow<'static, str>,
+        code: ReasonCode,
         why: String,
     },
 }
 
 impl Core {
-    async fn look_at(&self, rules: &Rules, at: LookedAt<'_>) -> Result<(Judged, Gathered), Broken> {
+    async fn look_at(
+        &self,
+        rules: &Rules,
+        at: LookedAt<'_>,
+    ) -> Result<(Judged, Gathered), EngineError> {
         let mut gathered = Gathered::default();
-        let bad = |code: &'static str, why: String| Judged::Bad {
-            code: Cow::Borrowed(code),
-            why,
-        };
+        let bad = |code, why: String| Judged::Bad { code, why };
         let signer = rules.signer(at.signer);
         let wishes = Wishes::default();
-        // What could never be signed does not come to its token.
-        if let Some(signer) = signer.as_deref()
-            && let Err(fault) = signer.profile.examine(at.csr, at.key, &wishes)
-        {
-            let why = masked_tokens(&fault.to_string()).into_owned();
-            return Ok((bad("unsignable", why), gathered));
-        }
+        let examined = signer.as_deref().map_or(Ok(()), |signer| {
+            signer.profile.examine(at.csr, at.key, &wishes)
+        });
         let case = at.case(&wishes, signer.as_deref());
         if let Some(name) = rules.policy.reserved_of(&case.request()) {
             let why = format!("{name} is a name of the authority or of somebody with a role");
-            return Ok((bad("reserved_name", why), gathered));
+            return Ok((bad(ReasonCode::ReservedName, why), gathered));
         }
-        gathered.presented = self.present(rules, at.csr, at.requester).await;
+        gathered.presented = self.present(rules, at.csr, None).await;
         let (facts, looked_up) = self.token_facts(rules, case, &gathered.presented).await;
         gathered.looked_up = looked_up;
         let facts = match facts {
             Ok(facts) => facts,
-            Err(why) => return Ok((bad("store_unavailable", why), gathered)),
+            Err(why) => return Ok((bad(ReasonCode::StoreUnavailable, why), gathered)),
         };
         let judged = match &facts {
-            TokenFacts::Missing => bad("token_missing", "it has no enrolment token".to_owned()),
-            TokenFacts::Malformed { why } => bad("token_malformed", why.clone()),
-            TokenFacts::Ambiguous { why } => bad("token_ambiguous", why.clone()),
-            TokenFacts::Unknown { id } => bad("token_unknown", format!("{id} is not known")),
+            TokenFacts::Missing => bad(
+                ReasonCode::TokenMissing,
+                "it has no enrolment token".to_owned(),
+            ),
+            TokenFacts::Malformed { why } => bad(ReasonCode::TokenMalformed, why.clone()),
+            TokenFacts::Ambiguous { why } => bad(ReasonCode::TokenAmbiguous, why.clone()),
+            TokenFacts::Unknown { id } => {
+                bad(ReasonCode::TokenUnknown, format!("{id} is not known"))
+            }
             TokenFacts::Known(token) => {
                 let used = token
                     .same
                     .as_ref()
                     .filter(|used| !token.revoked && !token.locked && at.now <= used.retry_until);
-                match (differs(token, &case.request(), at.now), used) {
+                match (rules.policy.differs(token, &case.request(), at.now), used) {
                     (None, _) => Judged::Good,
-                    (Some(("token_exhausted", _)), Some(used)) => Judged::UsedBySame {
+                    (Some((ReasonCode::TokenExhausted, _)), Some(used)) => Judged::UsedBySame {
                         elsewhere: used.serial.is_none(),
                     },
                     (Some((code, why)), _) => bad(code, why),
                 }
             }
         };
+        match (examined, &judged) {
+            // A wrong token is told and counted whatever else is wrong.
+            (Err(_), Judged::Bad { code, .. }) if code.is_token_failure() => {}
+            // What could never be signed uses no token up.
+            (Err(fault), _) => {
+                let why = masked_tokens(&fault.to_string()).into_owned();
+                return Ok((bad(ReasonCode::Unsignable, why), Gathered::default()));
+            }
+            (Ok(()), _) => {}
+        }
         Ok((judged, gathered))
     }
 
     async fn validate_token(
         &self,
+        door: &'static DoorSpec,
         csr: CheckedCsr,
         signer: SignerName,
         requester: Requester,
@@ -222,6 +240,7 @@ impl Core {
             let now = self.clock.now();
             let at = LookedAt {
                 id: self.new_request_id(now)?,
+                door: &door.name,
                 key: &key,
                 csr: &csr,
                 signer: &signer,
@@ -243,13 +262,16 @@ impl Core {
                 Judged::UsedBySame { elsewhere: false } => {
                     // One certificate is what it was good for, and that one was signed here.
                     let why = "its certificate was signed by this authority".to_owned();
-                    refusal = Some((at.id, Cow::Borrowed("token_exhausted"), why));
+                    refusal = Some((at.id, ReasonCode::TokenExhausted, why));
                 }
-                Judged::Bad { code, .. } if code == "store_unavailable" => {
-                    return Err(Broken::Contended.into());
+                Judged::Bad {
+                    code: ReasonCode::StoreUnavailable,
+                    ..
+                } => {
+                    return Err(EngineError::Contended.into());
                 }
                 Judged::Bad { code, why } => {
-                    if code == "token_source_not_allowed" {
+                    if code == ReasonCode::TokenSourceNotAllowed {
                         // Where the machine itself is, nobody here knows: no fault of the token.
                         gathered.looked_up.record = None;
                     }
@@ -259,23 +281,12 @@ impl Core {
             let Some((id, code, why)) = refusal else {
                 continue;
             };
-            let submission = Submission {
-                door: FOREMAN.clone(),
-                key: key.clone(),
-                csr: csr.clone(),
-                signer: signer.clone(),
-                requester: requester.clone(),
-                wishes: Wishes::default(),
-                retained: false,
-                attachment: Vec::new(),
-                decision: None,
-            };
-            let refused = self.refuse_elsewhere(submission, id, code.clone(), why, gathered);
+            let refused = self.refuse_elsewhere(at, code.clone(), why, &rules, &gathered);
             if refused.await? {
                 return Ok(Validation::Refused { id, reason: code });
             }
         }
-        Err(Broken::Contended.into())
+        Err(EngineError::Contended.into())
     }
 
     /// Uses a token up for a certificate that is signed elsewhere, if the rules approve of that.
@@ -283,65 +294,76 @@ impl Core {
         &self,
         at: LookedAt<'_>,
         gathered: &mut Gathered,
-        rules: &Rules,
+        rules: &Arc<Rules>,
     ) -> Result<Used, SubmitFault> {
         let Some(id) = gathered.presented.verified().cloned() else {
-            return Err(Broken::Defect.into());
+            return Err(EngineError::Defect.into());
         };
         let (wishes, signer) = (Wishes::default(), rules.signer(at.signer));
         let case = at.case(&wishes, signer.as_deref());
-        let reached = self.reach(rules, case, None, Asking::InEarnest, gathered);
-        let verdict = reached.await?.verdict;
+        let evaluated = self.evaluate(rules, case, None, Asking::InEarnest, gathered);
+        let Evaluated { verdict, evidence } = evaluated.await?;
         let explanation = verdict.explanation();
         if is_stopped(&verdict) {
-            return Err(Broken::Contended.into());
+            return Err(EngineError::Contended.into());
         }
         if explanation.effect != Effect::Approve {
-            let code = match explanation.code.as_ref() {
-                "" => Cow::Borrowed("not_approved"),
-                _ => explanation.code.clone(),
+            let code = match explanation.code.is_none() {
+                true => ReasonCode::NotApproved,
+                false => explanation.code.clone(),
             };
             let why = explanation.to_string();
             return Ok(Used::Not { code, why });
         }
-        let mut change = Change::default();
-        let times = Times {
-            decided: explanation.at,
-            now: self.clock.now(),
+        let is_used = uses_token(verdict.uses());
+        let mut decision = Decided::of(verdict, evidence, RequestState::Approved);
+        if !is_used {
+            gathered.looked_up.retry_window = rules.tokens.retry_window;
+            decision.uses.push(Use::Token {
+                id: id.to_string(),
+                name: rules.policy.token_name(&case.request()).to_owned(),
+                replaces: false,
+            });
+        }
+        // It is signed by somebody else.
+        decision.approval = None;
+        let order = Order {
+            case,
+            decision,
+            standing: Standing::Elsewhere,
+            rules,
+            gathered,
+            at: at.now,
+            validity: PlannedValidity::Asked(None),
         };
-        used(verdict.uses(), case, gathered, times, None, &mut change);
-        if !uses_token(verdict.uses()) {
-            let request = case.request();
-            let (name, window) = (token_name(&request), rules.tokens.retry_window);
-            use_token(id, name, case, times.now, window, None, &mut change);
-        }
-        for write in &mut change.writes {
-            if let Write::UseToken(used) = write {
-                used.request = None;
-            }
-        }
-        change.audit.append(&mut gathered.audit);
-        match self.commit(change).await {
+        match self.carry_out(order).await {
             Ok(_) => {
                 self.telemetry.token(TokenEvent::Consumed, "");
                 Ok(Used::Now)
             }
-            Err(CommitFault::Conflict { .. }) => Ok(Used::ByAnother),
-            Err(other) => Err(commit_broken(other).into()),
+            Err(Conflict::Engine(fault)) => Err(fault.into()),
+            Err(
+                Conflict::Rules
+                | Conflict::Evidence
+                | Conflict::Name
+                | Conflict::Certificate
+                | Conflict::Request
+                | Conflict::Revoked
+                | Conflict::Serial
+                | Conflict::Overtaken,
+            ) => Ok(Used::ByAnother),
         }
     }
 
     /// Puts a refusal on record, where people look for those. `false`: its token was changed meanwhile.
     async fn refuse_elsewhere(
         &self,
-        submission: Submission,
-        id: RequestId,
-        code: Cow<'static, str>,
+        at: LookedAt<'_>,
+        code: ReasonCode,
         why: String,
-        gathered: Gathered,
+        rules: &Arc<Rules>,
+        gathered: &Gathered,
     ) -> Result<bool, SubmitFault> {
-        let now = self.clock.now();
-        let rules = self.rules.load_full();
         let step = Step {
             code: code.clone(),
             ..Step::new("token", "token", Finding::Mismatch, why)
@@ -350,27 +372,46 @@ impl Core {
             by: Some(Deciding::rule("token")),
             code,
             steps: vec![step],
-            ..Explanation::new(Effect::Deny, now, rules.policy.generation)
+            ..Explanation::new(Effect::Deny, at.now, rules.policy.generation)
         };
-        let mut stored = Stored {
-            submission,
-            id,
-            state: RequestState::Denied,
-            explanation,
-            evidence: RecordedEvidence::default(),
-            failure: None,
-            uses: Vec::new(),
+        let wishes = Wishes::default();
+        let case = at.case(&wishes, None);
+        let decision = Decided::of(
+            Verdict::Deny(explanation),
+            RecordedEvidence::default(),
+            RequestState::Denied,
+        );
+        let told = Told::of(&decision);
+        let order = Order {
+            case,
+            decision,
+            standing: Standing::Arriving(Arriving {
+                retained: false,
+                attachment: &[],
+                replaces: None,
+                certificate: None,
+            }),
+            rules,
             gathered,
-            certificate: None,
-            now,
+            at: at.now,
+            validity: PlannedValidity::Asked(None),
         };
-        let inserted = self.insert(&mut stored, None, None, &rules).await?;
-        if inserted.is_some() {
-            stored.report(self, DecisionOutcome::Denied);
+        match self.carry_out(order).await {
+            Ok(_) => {
+                told.report(self, case, gathered, DecisionOutcome::Denied);
+                Ok(true)
+            }
+            Err(Conflict::Engine(fault)) => Err(fault.into()),
+            Err(
+                Conflict::Rules
+                | Conflict::Evidence
+                | Conflict::Name
+                | Conflict::Certificate
+                | Conflict::Request
+                | Conflict::Revoked
+                | Conflict::Serial
+                | Conflict::Overtaken,
+            ) => Ok(false),
         }
-        Ok(inserted.is_some())
     }
 }
-
-/// Where requests are refused for others.
-static FOREMAN: Door = Door::named("foreman");

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use countersign_authority::{
-    AccessReviews, BEARER_EXTRA, RequestRecord, RequestState, Submission, TokenOrder,
+    AccessReviews, RequestRecord, RequestState, Submission, SubmitFault, TokenOrder,
 };
 use countersign_policy::{AccessAnswer, AccessQuestion, Effect, Identity, Requester};
 use futures_util::FutureExt as _;
@@ -193,12 +193,18 @@ async fn a_right_that_is_taken_away_meanwhile_does_not_count() {
 
     // The look for other rights, the rule, and the look before the approval is written.
     *reviews.reviews_left.lock().unwrap() = Some(2);
-    assert_eq!(site.authority().reconsider_access().await.unwrap(), 0);
+    assert_eq!(
+        site.authority().requests.reconsider_access().await.unwrap(),
+        0
+    );
     assert_eq!(site.record(waits.id).await.state, RequestState::Pending);
     assert_eq!(reviews.asked().len(), 4);
 
     *reviews.reviews_left.lock().unwrap() = None;
-    assert_eq!(site.authority().reconsider_access().await.unwrap(), 1);
+    assert_eq!(
+        site.authority().requests.reconsider_access().await.unwrap(),
+        1
+    );
     assert_eq!(site.record(waits.id).await.state, RequestState::Issued);
 }
 
@@ -207,21 +213,34 @@ async fn a_right_that_is_taken_away_meanwhile_does_not_count() {
 async fn a_role_that_is_bound_later_approves_what_waits() {
     let site = Site::new(RULES).await;
     let nobody = site.ask(asking("csr-0", "alice", "node-a")).await;
-    assert_eq!(nobody.explanation.code, "access_unavailable");
+    assert_eq!(nobody.explanation.code.as_str(), "access_unavailable");
     assert!(nobody.explanation.is_stopped() && nobody.live);
 
     // Somebody answers now, and says no: that is news.
     let reviews = reviewed(&site);
     site.authority().access_news().await;
-    assert_eq!(site.authority().reconsider_access().await.unwrap(), 0);
+    assert_eq!(
+        site.authority().requests.reconsider_access().await.unwrap(),
+        0
+    );
     let refused = site.record(nobody.id).await;
     let step = refused.explanation.steps.last().unwrap();
-    assert_eq!(step.code, "access_not_allowed");
+    assert_eq!(step.code.as_str(), "access_not_allowed");
 
     let other = site.ask(asking("csr-1", "bob", "node-b")).await;
     let before = site.authority().revision();
-    assert_eq!(site.authority().reconsider_access().await.unwrap(), 0);
-    assert_eq!(site.authority().reconsider_waiting().await.unwrap(), 0);
+    assert_eq!(
+        site.authority().requests.reconsider_access().await.unwrap(),
+        0
+    );
+    assert_eq!(
+        site.authority()
+            .requests
+            .reconsider_waiting()
+            .await
+            .unwrap(),
+        0
+    );
     assert_eq!(site.authority().revision(), before, "nothing has changed");
 
     reviews.bind("alice", "nodeclient");
@@ -230,7 +249,10 @@ async fn a_role_that_is_bound_later_approves_what_waits() {
     }
     let news = || timeout(Duration::from_secs(60), site.authority().access_news());
     news().await.unwrap();
-    assert_eq!(site.authority().reconsider_access().await.unwrap(), 1);
+    assert_eq!(
+        site.authority().requests.reconsider_access().await.unwrap(),
+        1
+    );
     let settled = site.record(nobody.id).await;
     assert_eq!(
         (settled.state, rule_of(&settled)),
@@ -250,12 +272,26 @@ async fn who_cannot_be_asked_approves_nobody_and_is_asked_again() {
     reviews.be_away(true);
     let waits = site.ask(asking("csr-1", "alice", "node-a")).await;
     assert_eq!(
-        (waits.state, waits.explanation.code.as_ref()),
+        (waits.state, waits.explanation.code.as_str()),
         (RequestState::Pending, "access_unavailable")
     );
-    assert_eq!(site.authority().reconsider_waiting().await.unwrap(), 0);
+    assert_eq!(
+        site.authority()
+            .requests
+            .reconsider_waiting()
+            .await
+            .unwrap(),
+        0
+    );
     reviews.be_away(false);
-    assert_eq!(site.authority().reconsider_waiting().await.unwrap(), 1);
+    assert_eq!(
+        site.authority()
+            .requests
+            .reconsider_waiting()
+            .await
+            .unwrap(),
+        1
+    );
     assert_eq!(site.record(waits.id).await.state, RequestState::Issued);
 }
 
@@ -273,8 +309,53 @@ async fn all_who_wait_hear_of_a_role() {
         site.ask(asking).await;
     }
     reviews.bind("alice", "nodeclient");
-    assert_eq!(site.authority().reconsider_access().await.unwrap(), 100);
-    assert_eq!(site.authority().reconsider_access().await.unwrap(), 0);
+    assert_eq!(
+        site.authority().requests.reconsider_access().await.unwrap(),
+        100
+    );
+    assert_eq!(
+        site.authority().requests.reconsider_access().await.unwrap(),
+        0
+    );
+}
+
+/// A node that may renew itself makes a key and an object for each: thousands of certificates would be on the CRL when it
+/// is revoked.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_renews_itself_a_few_times_in_a_while() {
+    let site = Site::new(RULES).await;
+    let reviews = reviewed(&site);
+    reviews.bind("node-a", "selfnodeclient");
+    reviews.bind("node-b", "selfnodeclient");
+    reviews.bind("boot", "nodeclient");
+    for number in 0..10 {
+        let issued = site
+            .ask(asking(&format!("csr-{number}"), "node-a", "node-a"))
+            .await;
+        assert_eq!(issued.state, RequestState::Issued, "{number}");
+    }
+    let refused = site.refused(asking("csr-10", "node-a", "node-a")).await;
+    assert!(
+        matches!(&refused, SubmitFault::TooManyRenewals { name, limit: 10 } if name == "node-a"),
+        "{refused:?}"
+    );
+    // Others are not concerned, nor is whoever sets the node up anew.
+    for (object, who, name) in [("csr-11", "node-b", "node-b"), ("csr-12", "boot", "node-a")] {
+        let issued = site.ask(asking(object, who, name)).await;
+        assert_eq!(issued.state, RequestState::Issued, "{who}");
+    }
+    let record = site.ask(asking("csr-13", "node-b", "node-b")).await;
+    let certificate = record.certificate.unwrap();
+    let entry = site
+        .authority()
+        .ledger
+        .get(&certificate.0, &certificate.1)
+        .await;
+    let entry = entry.unwrap().unwrap();
+    let life = entry.not_after.seconds_since(entry.not_before);
+    site.world.clock.advance(life / 20 + 1);
+    let later = site.ask(asking("csr-14", "node-a", "node-a")).await;
+    assert_eq!(later.state, RequestState::Issued);
 }
 
 /// Roles are bound to users. What the signer's profile forbids is nobody's question.
@@ -286,18 +367,28 @@ async fn nobody_is_asked_about_others_than_users_nor_about_what_cannot_be_signed
     assert_eq!(puppet.state, RequestState::Pending);
     assert!(!puppet.explanation.retry, "there is nothing to wait for");
     let step = puppet.explanation.steps.last().unwrap();
-    assert_eq!(step.code, "access_not_allowed");
+    assert_eq!(step.code.as_str(), "access_not_allowed");
 
     reviews.bind("node-a", "selfnodeclient");
     let mut unsignable = asking("csr-1", "node-a", "node-a");
     unsignable.wishes.usages = vec!["server auth".to_owned()];
     let unsignable = site.ask(unsignable).await;
     assert_eq!(
-        (unsignable.state, unsignable.explanation.code.as_ref()),
+        (unsignable.state, unsignable.explanation.code.as_str()),
         (RequestState::Pending, "unsignable")
     );
-    assert_eq!(site.authority().reconsider_waiting().await.unwrap(), 0);
-    assert_eq!(site.authority().reconsider_access().await.unwrap(), 0);
+    assert_eq!(
+        site.authority()
+            .requests
+            .reconsider_waiting()
+            .await
+            .unwrap(),
+        0
+    );
+    assert_eq!(
+        site.authority().requests.reconsider_access().await.unwrap(),
+        0
+    );
     assert_eq!(reviews.asked(), [""; 0]);
 }
 
@@ -307,14 +398,17 @@ async fn a_bearer_uses_its_token_up_whoever_approves() {
     let site = token_site(RULES).await;
     let reviews = reviewed(&site);
     let token = site.mint(TokenOrder::exact("alice")).await;
+    let bearer = site.authority().tokens.bearer(token.expose()).await;
+    let bearer = bearer.unwrap().unwrap();
     let bearing = |object: &str, name: &str| {
         let mut asking = asking(object, "bearer", name);
         asking.requester.identity = Identity::User {
             username: "bearer".to_owned(),
             groups: Vec::new(),
             uid: String::new(),
-            extra: [(BEARER_EXTRA.to_owned(), vec![token.id().to_string()])].into(),
+            extra: Default::default(),
         };
+        asking.bearer = Some(bearer.clone());
         asking
     };
     let uses = async || site.token(token.id()).await.listed.record.uses;
@@ -325,10 +419,13 @@ async fn a_bearer_uses_its_token_up_whoever_approves() {
     reviews.bind("bearer", "nodeclient");
     let other = site.ask(bearing("csr-2", "mallory")).await;
     assert_eq!(
-        (other.state, other.explanation.code.as_ref()),
+        (other.state, other.explanation.code.as_str()),
         (RequestState::Pending, "token_certname_mismatch")
     );
-    assert_eq!(site.authority().reconsider_access().await.unwrap(), 1);
+    assert_eq!(
+        site.authority().requests.reconsider_access().await.unwrap(),
+        1
+    );
     let issued = site.record(waiting.id).await;
     assert_eq!(
         (issued.state, rule_of(&issued)),

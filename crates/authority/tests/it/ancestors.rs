@@ -35,13 +35,19 @@ impl Site {
         let lists = lists.concat().into_bytes();
         let authority = &self.world.authority;
         authority
-            .put_ancestor_crls(&issuer_id(), lists, &actor)
+            .issuers
+            .put_ancestor_crls(&issuer_id(), lists, &actor.requester)
             .await
     }
 
     /// The common names and numbers of the served lists.
     fn served(&self) -> Vec<(String, u64)> {
-        let state = self.world.authority.served_crl(&issuer_id()).unwrap();
+        let state = self
+            .world
+            .authority
+            .issuers
+            .served_crl(&issuer_id())
+            .unwrap();
         let blocks = pem::decode_all(state.pem.as_bytes(), &pem::PemLimits::BUNDLE).unwrap();
         let lists = blocks.iter().map(|block| Crl::parse(&block.der).unwrap());
         let named = lists.map(|list| {
@@ -52,7 +58,12 @@ impl Site {
     }
 
     async fn audited(&self) -> Vec<String> {
-        let all = self.world.authority.audit(Default::default(), 1000).await;
+        let all = self
+            .world
+            .authority
+            .audit
+            .after(Default::default(), 1000)
+            .await;
         let entries = all.unwrap().into_iter().map(|(_, entry)| entry);
         entries
             .filter(|entry| entry.action == "crl" && entry.detail.contains("submitted"))
@@ -97,10 +108,16 @@ async fn lists_of_the_cas_above_follow_the_issuers_own() {
 
     // A revocation makes the issuer's own list anew and leaves the others.
     let authority = &site.world.authority;
-    authority.submit(submission("web01")).await.unwrap();
+    authority
+        .requests
+        .submit(submission("web01"))
+        .await
+        .unwrap();
     let (reason, actor) = (RevocationReason::KeyCompromise, act("x").actor);
     let issuer = issuer_id();
-    let revoked = authority.revoke_name(&issuer, "web01", reason, &actor);
+    let revoked = authority
+        .ledger
+        .revoke_name(&issuer, "web01", reason, &actor);
     assert_eq!(revoked.await.unwrap(), 1);
     let all = named(&[("Own CA", 1), ("Middle CA", 300), ("Root CA", 7)]);
     assert_eq!(site.served(), all);
@@ -225,7 +242,12 @@ async fn a_list_without_a_number_gives_way_to_a_later_or_a_numbered_one() {
     let both = [first.clone(), site.middle.crl(&CrlFacts::good(1, NOW))];
     assert_eq!(site.put(&both).await.unwrap(), 2);
     let root = || {
-        let state = site.world.authority.served_crl(&issuer_id()).unwrap();
+        let state = site
+            .world
+            .authority
+            .issuers
+            .served_crl(&issuer_id())
+            .unwrap();
         let blocks = pem::decode_all(state.pem.as_bytes(), &pem::PemLimits::BUNDLE).unwrap();
         let list = Crl::parse(&blocks[2].der).unwrap();
         (list.number(), list.this_update())
@@ -287,12 +309,17 @@ async fn missing_lists_are_added_together() {
 async fn the_text_is_modified_when_any_of_its_lists_changes() {
     let site = Site::new().await;
     let modified = || {
-        let state = site.world.authority.served_crl(&issuer_id()).unwrap();
+        let state = site
+            .world
+            .authority
+            .issuers
+            .served_crl(&issuer_id())
+            .unwrap();
         state.modified
     };
     assert_eq!(modified(), NOW);
     site.world.clock.advance(3600);
-    let news = site.world.authority.crl_news(&issuer_id()).unwrap();
+    let news = site.world.authority.issuers.crl_news(&issuer_id()).unwrap();
     let facts = CrlFacts::good(1, NOW);
     let both = [site.root.crl(&facts), site.middle.crl(&facts)];
     site.put(&both).await.unwrap();
@@ -300,9 +327,14 @@ async fn the_text_is_modified_when_any_of_its_lists_changes() {
     assert!(news.has_changed().unwrap(), "the file is written anew");
     // The daily list is newer than that.
     site.world.clock.advance(DAY);
-    site.world.authority.refresh_crls().await.unwrap();
+    site.world.authority.issuers.refresh_crls().await.unwrap();
     assert_eq!(modified(), NOW.plus_seconds(3600 + 86_400));
-    let state = site.world.authority.served_crl(&issuer_id()).unwrap();
+    let state = site
+        .world
+        .authority
+        .issuers
+        .served_crl(&issuer_id())
+        .unwrap();
     let ends: Vec<_> = state.ends.iter().map(|end| &*end.common_name).collect();
     assert_eq!(ends, ["Own CA", "Middle CA", "Root CA"]);
 }
@@ -313,8 +345,20 @@ async fn an_issuer_that_is_a_root_leaves_everything_aside() {
     let stranger = Ca::root("Root CA", keys::p384(), NOW);
     let lists = stranger.crl(&CrlFacts::good(1, NOW)).into_bytes();
     let (issuer, actor) = (issuer_id(), act("x").actor);
-    let before = world.authority.crl(&issuer_id()).unwrap().pem.clone();
-    let taken = world.authority.put_ancestor_crls(&issuer, lists, &actor);
+    let before = world
+        .authority
+        .issuers
+        .crl(&issuer_id())
+        .unwrap()
+        .pem
+        .clone();
+    let taken = world
+        .authority
+        .issuers
+        .put_ancestor_crls(&issuer, lists, &actor.requester);
     assert_eq!(taken.await.unwrap(), 0);
-    assert_eq!(world.authority.crl(&issuer_id()).unwrap().pem, before);
+    assert_eq!(
+        world.authority.issuers.crl(&issuer_id()).unwrap().pem,
+        before
+    );
 }

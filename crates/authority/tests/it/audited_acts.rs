@@ -1,22 +1,30 @@
 //! Every decision and every administrative act has its entry in the audit log, with what an export needs.
 
 use countersign_authority::{
-    Act, AuditEntry, Authority, OnUnsignable, PlainKeeper, RequestState, Retention, Settlement,
-    WhenEnded,
+    Act, AuditEntry, Authority, OnUnsignable, RequestState, Retention, Settlement,
 };
 use countersign_keys::LeafKey;
 use countersign_pki::{RevocationReason, Serial};
 use countersign_policy::Effect;
 
-use crate::world::{DOOR, World, act, client_signer, csr, issuer_id, submission, with_csr};
+use crate::world::{DOOR, TEST, World, act, client_signer, csr, issuer_id, submission, with_csr};
 
 async fn entries(authority: &Authority) -> Vec<AuditEntry> {
-    let all = authority.audit(Default::default(), 10_000).await.unwrap();
+    let all = authority
+        .audit
+        .after(Default::default(), 10_000)
+        .await
+        .unwrap();
     all.into_iter().map(|(_, entry)| entry).collect()
 }
 
 async fn issued(world: &World, name: &str) -> Serial {
-    let submitted = world.authority.submit(submission(name)).await.unwrap();
+    let submitted = world
+        .authority
+        .requests
+        .submit(submission(name))
+        .await
+        .unwrap();
     submitted.issued.unwrap().intent().serial
 }
 
@@ -57,15 +65,15 @@ impl Doing {
         let reason = RevocationReason::Superseded;
         match self {
             Self::Submit => drop(issued(world, "web01").await),
-            Self::Approve => drop(authority.approve(act("web01")).await.unwrap()),
+            Self::Approve => drop(authority.requests.approve(act("web01")).await.unwrap()),
             Self::ApproveUnsignable => {
                 let act = Act {
                     on_unsignable: OnUnsignable::RecordFailure,
                     ..act("unsignable")
                 };
-                drop(authority.approve(act).await.unwrap());
+                drop(authority.requests.approve(act).await.unwrap());
             }
-            Self::Deny => drop(authority.deny(act("web01")).await.unwrap()),
+            Self::Deny => drop(authority.requests.deny(act("web01")).await.unwrap()),
             Self::Settle => {
                 let how = vec![
                     Settlement::Certified {
@@ -83,54 +91,59 @@ impl Doing {
                         reason: "later".to_owned(),
                     },
                 ];
-                drop(authority.settle(act("web01"), how).await.unwrap());
+                drop(authority.requests.settle(act("web01"), how).await.unwrap());
             }
-            Self::Delete => drop(authority.delete(act("web01")).await.unwrap()),
+            Self::Delete => drop(authority.requests.delete(act("web01")).await.unwrap()),
             Self::RevokeName => {
                 issued(world, "web01").await;
-                let revoked = authority.revoke_name(&issuer, "web01", reason, &actor);
+                let revoked = authority
+                    .ledger
+                    .revoke_name(&issuer, "web01", reason, &actor);
                 revoked.await.unwrap();
             }
             Self::RevokeSerial => {
                 let serial = issued(world, "web01").await;
-                let revoked = authority.revoke_serial(&issuer, &serial, reason, &actor);
+                let revoked = authority
+                    .ledger
+                    .revoke_serial(&issuer, &serial, reason, &actor);
                 revoked.await.unwrap();
             }
             Self::Clean => {
                 issued(world, "web01").await;
                 let names = vec!["web01".to_owned()];
-                let cleaned = authority.clean(&issuer, names, reason, &actor);
+                let cleaned = authority.ledger.clean(&issuer, names, reason, &actor);
                 cleaned.await.unwrap();
             }
             Self::Retire => {
                 issued(world, "web01").await;
                 authority
+                    .ledger
                     .retire(&issuer, "web01", &DOOR, &actor)
                     .await
                     .unwrap();
             }
             Self::Renew => {
                 let serial = issued(world, "web01").await;
-                let renewed = authority.renew(&issuer, &serial, 86_400, &actor);
+                let renewed = authority.ledger.renew(&issuer, &serial, 86_400, &actor);
                 renewed.await.unwrap();
             }
             Self::Unlist => {
                 let serial = issued(world, "web01").await;
-                let revoked = authority.revoke_serial(&issuer, &serial, reason, &actor);
+                let revoked = authority
+                    .ledger
+                    .revoke_serial(&issuer, &serial, reason, &actor);
                 revoked.await.unwrap();
-                let unlisted = authority.unlist(&issuer, [serial].into(), &actor);
+                let unlisted = authority.ledger.unlist(&issuer, [serial].into(), &actor);
                 unlisted.await.unwrap();
             }
             Self::Collect => {
                 world.clock.advance(3600);
                 let rule = Retention {
-                    door: DOOR,
+                    door: &TEST,
                     state: RequestState::Pending,
                     seconds: 60,
-                    when_ended: WhenEnded::Stays,
-                    keeper: &PlainKeeper,
                 };
-                authority.collect(&[rule]).await.unwrap();
+                authority.requests.collect(&[rule]).await.unwrap();
             }
         }
     }
@@ -227,8 +240,13 @@ async fn every_act_leaves_its_entry() {
             let key = LeafKey::generate().unwrap();
             let mut unsignable = with_csr("unsignable", csr(&key, "other", &[]));
             unsignable.signer = client_signer();
-            world.authority.submit(unsignable).await.unwrap();
-            world.authority.submit(submission("web01")).await.unwrap();
+            world.authority.requests.submit(unsignable).await.unwrap();
+            world
+                .authority
+                .requests
+                .submit(submission("web01"))
+                .await
+                .unwrap();
         }
         let before = entries(&world.authority).await.len();
         doing.carry_out(&world).await;

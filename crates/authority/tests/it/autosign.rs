@@ -8,7 +8,9 @@ use std::time::Duration;
 use countersign_authority::store::Past;
 use countersign_authority::{Duplicate, Limits, RequestRecord, RequestState, SubmitFault};
 use countersign_policy::{Apex, Deciding, Finding, Policy, Rule, RuleKind};
+use countersign_webhook::{Executables, ThisMachine};
 
+use crate::profiles;
 use crate::world::{self, DOOR, World, act, submission};
 
 /// An authority whose rule looks at a path.
@@ -30,7 +32,9 @@ impl Autosign {
                 apex,
             },
         ));
-        world.authority.set_policy(policy);
+        world
+            .authority
+            .set_rules(world.authority.rules().with_policy(policy));
         Self { world, path }
     }
 
@@ -45,6 +49,7 @@ impl Autosign {
     async fn submit(&self, name: &str) -> RequestState {
         self.world
             .authority
+            .requests
             .submit(submission(name))
             .await
             .unwrap()
@@ -54,7 +59,8 @@ impl Autosign {
     async fn record(&self, name: &str) -> RequestRecord {
         self.world
             .authority
-            .request_at(&DOOR, name, Past::Include)
+            .requests
+            .at(&DOOR, name, Past::Include)
             .await
             .unwrap()
             .unwrap()
@@ -70,8 +76,14 @@ async fn what_the_rules_found_stays_beside_what_a_person_decides() {
         let asked = site.record(name).await.explanation.steps;
         assert_eq!(asked.len(), 1, "{asked:?}");
         let decided = match name {
-            "approved" => site.world.authority.approve(act(name)).await.unwrap(),
-            _ => site.world.authority.deny(act(name)).await.unwrap(),
+            "approved" => site
+                .world
+                .authority
+                .requests
+                .approve(act(name))
+                .await
+                .unwrap(),
+            _ => site.world.authority.requests.deny(act(name)).await.unwrap(),
         };
         assert!(
             matches!(decided.explanation.by, Some(Deciding::Person { .. })),
@@ -108,7 +120,12 @@ async fn no_file_signs_nothing_and_a_list_signs_who_is_on_it_from_then_on() {
         record.explanation
     );
     // What waits is not looked at again: a person decides it.
-    let again = site.world.authority.submit(submission("other")).await;
+    let again = site
+        .world
+        .authority
+        .requests
+        .submit(submission("other"))
+        .await;
     let requested = matches!(
         again,
         Err(SubmitFault::Duplicate {
@@ -161,9 +178,11 @@ async fn the_executable_gets_the_name_and_the_request_and_nothing_of_ours() {
         .filter_map(|line| line.split('=').next())
         .collect();
     for name in names {
-        // The shell adds the last three by itself.
+        let ours = ["PATH", "LC_ALL", "RUBYLIB", "COUNTERSIGN_RUN"];
+        // The shell adds these by itself.
+        let of_the_shell = ["PWD", "SHLVL", "_", "OLDPWD"];
         assert!(
-            ["PATH", "LC_ALL", "RUBYLIB", "PWD", "SHLVL", "_", "OLDPWD"].contains(&name),
+            ours.contains(&name) || of_the_shell.contains(&name),
             "{environment}"
         );
     }
@@ -216,9 +235,9 @@ async fn rules_that_were_withdrawn_meanwhile_sign_nothing() {
     );
     site.write(&script, 0o755);
     let authority = &site.world.authority;
-    let executable = Policy::clone(&authority.policy());
+    let executable = Policy::clone(&authority.rules().policy);
     let mut reserved = executable.clone();
-    reserved.reserved_names.insert("reserved".to_owned());
+    reserved.reserved.names.insert("reserved".to_owned());
     let renewed = Policy {
         generation: 4,
         ..executable.clone()
@@ -228,10 +247,10 @@ async fn rules_that_were_withdrawn_meanwhile_sign_nothing() {
         ("reserved", reserved, RequestState::Pending),
         ("same", renewed, RequestState::Issued),
     ] {
-        authority.set_policy(executable.clone());
+        authority.set_rules(authority.rules().with_policy(executable.clone()));
         let submitted = {
             let authority = authority.clone();
-            tokio::spawn(async move { authority.submit(submission(name)).await })
+            tokio::spawn(async move { authority.requests.submit(submission(name)).await })
         };
         let seen = || std::fs::read_to_string(&runs).is_ok_and(|seen| seen.contains(name));
         let begun = async {
@@ -242,7 +261,7 @@ async fn rules_that_were_withdrawn_meanwhile_sign_nothing() {
         let patience = Duration::from_secs(8);
         tokio::time::timeout(patience, begun).await.unwrap();
         let generation = next.generation;
-        authority.set_policy(next);
+        authority.set_rules(authority.rules().with_policy(next));
         std::fs::write(&go, "").unwrap();
         let submitted = submitted.await.unwrap().unwrap();
         assert_eq!(submitted.state, state, "{name}");
@@ -250,9 +269,14 @@ async fn rules_that_were_withdrawn_meanwhile_sign_nothing() {
         assert_eq!(explanation.generation, generation, "{name}");
         std::fs::remove_file(&go).unwrap();
     }
-    authority.set_rules(world::policy(true), Vec::new(), authority.deciders());
-    assert!(authority.signer(&world::agent_signer()).is_none());
-    assert_eq!(authority.policy().rules.len(), 1);
+    let rules = authority.rules();
+    authority.set_rules(
+        rules
+            .with_policy(world::policy(true))
+            .with_signers(Vec::new()),
+    );
+    assert!(authority.rules().signer(&world::agent_signer()).is_none());
+    assert_eq!(authority.rules().policy.rules.len(), 1);
     let runs = std::fs::read_to_string(&runs).unwrap();
     assert_eq!(runs, "withdrawn\nreserved\nsame\n", "each is asked once");
 }
@@ -330,12 +354,7 @@ async fn a_slow_one_is_ended_by_its_deadline_and_delays_no_other_request() {
             apex: Apex::Excluded,
         },
     ));
-    let limits = Limits {
-        executable_seconds: 2,
-        executables_at_once: 2,
-        ..Limits::STANDARD
-    };
-    let profile = countersign_authority::Profile::puppet_agent(world::settings());
+    let profile = profiles::agent(world::settings());
     let profiles = vec![(world::agent_signer(), profile, true)];
     let (store, keys) = (world::store(folder.path()), world::keys(folder.path()));
     let authority = world::authority_limited(
@@ -345,20 +364,33 @@ async fn a_slow_one_is_ended_by_its_deadline_and_delays_no_other_request() {
         world::TestClock::new(),
         policy,
         profiles,
-        limits,
+        Limits::STANDARD,
     )
     .await;
+    let local = ThisMachine::new(Executables {
+        seconds: 2,
+        at_once: 2,
+        ..Executables::STANDARD
+    });
+    authority.set_local_evidence(Arc::new(local));
 
     let marker = folder.path().join("running");
     let slow = tokio::spawn({
         let authority = authority.clone();
-        async move { authority.submit(submission("slow")).await.unwrap().state }
+        async move {
+            authority
+                .requests
+                .submit(submission("slow"))
+                .await
+                .unwrap()
+                .state
+        }
     });
     while !marker.exists() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     // While the slow one runs, its name is taken and every other is free.
-    let again = authority.submit(submission("slow")).await;
+    let again = authority.requests.submit(submission("slow")).await;
     assert!(
         matches!(
             again,
@@ -369,12 +401,18 @@ async fn a_slow_one_is_ended_by_its_deadline_and_delays_no_other_request() {
         ),
         "{again:?}"
     );
-    let quick = authority.submit(submission("quick")).await.unwrap().state;
+    let quick = authority
+        .requests
+        .submit(submission("quick"))
+        .await
+        .unwrap()
+        .state;
     assert!(!slow.is_finished());
     assert_eq!(quick, RequestState::Issued);
     assert_eq!(slow.await.unwrap(), RequestState::Pending);
     let record = authority
-        .request_at(&DOOR, "slow", Past::Include)
+        .requests
+        .at(&DOOR, "slow", Past::Include)
         .await
         .unwrap()
         .unwrap();
@@ -443,6 +481,7 @@ async fn the_executable_is_not_run_for_the_unsignable_nor_twice() {
     let submitted = site
         .world
         .authority
+        .requests
         .submit(world::with_csr("wide", wide))
         .await
         .unwrap();
@@ -451,10 +490,16 @@ async fn the_executable_is_not_run_for_the_unsignable_nor_twice() {
     for _ in 0..3 {
         site.world
             .authority
+            .requests
             .submit(submission("once"))
             .await
             .unwrap_err();
     }
     assert_eq!(std::fs::read_to_string(&log).unwrap(), "once\n");
-    site.world.authority.approve(act("once")).await.unwrap();
+    site.world
+        .authority
+        .requests
+        .approve(act("once"))
+        .await
+        .unwrap();
 }

@@ -1,10 +1,9 @@
 //! Bootstrap tokens: good for many until they end, and for nobody who has only their id.
 
 use countersign_authority::{
-    Authority, BootstrapId, BootstrapOrder, BootstrapStatus, BootstrapText, MacKey, MacKeys,
+    Actor, Authority, BootstrapId, BootstrapOrder, BootstrapStatus, BootstrapText, MacKey, MacKeys,
     Revision, TokenFault, TokenSettings,
 };
-use countersign_policy::Requester;
 use rstest::rstest;
 
 use crate::world::World;
@@ -12,8 +11,8 @@ use crate::world::World;
 const DAY: i64 = 86_400;
 
 async fn mint(authority: &Authority, order: BootstrapOrder) -> BootstrapText {
-    let actor = Requester::authority();
-    let minted = authority.mint_bootstrap_token(order, &actor);
+    let actor = Actor::authority();
+    let minted = authority.tokens.mint_bootstrap(order, &actor);
     minted.await.unwrap().token
 }
 
@@ -25,12 +24,12 @@ fn ttl(seconds: u64) -> BootstrapOrder {
 }
 
 async fn is_good(authority: &Authority, token: &str) -> bool {
-    let user = authority.bootstrap_token_user(token).await.unwrap();
+    let user = authority.tokens.bootstrap_user(token).await.unwrap();
     user.is_some()
 }
 
 async fn status(world: &World, id: &BootstrapId) -> Option<BootstrapStatus> {
-    let found = world.authority.bootstrap_token(id).await.unwrap();
+    let found = world.authority.tokens.get_bootstrap(id).await.unwrap();
     found.map(|token| token.status(world.authority.now()))
 }
 
@@ -48,11 +47,11 @@ async fn whoever_shows_a_token_is_its_user_as_often_as_they_like() {
     };
     let token = mint(&world.authority, order).await;
     for _ in 0..3 {
-        let user = world.authority.bootstrap_token_user(token.expose()).await;
+        let user = world.authority.tokens.bootstrap_user(token.expose()).await;
         let user = user.unwrap().unwrap();
-        assert_eq!(&user.id, token.id());
+        assert_eq!(user.id(), token.id());
         assert_eq!(
-            user.groups,
+            user.groups(),
             ["system:bootstrappers:a", "system:bootstrappers:b"]
         );
     }
@@ -88,7 +87,7 @@ async fn a_token_ends_after_a_day_or_when_it_was_said_or_never() {
     let expired = Some(BootstrapStatus::Expired);
     assert_eq!(status(&world, short.id()).await, expired);
     // What ended long ago is forgotten; what has no end is not.
-    assert_eq!(world.authority.purge_bootstrap_tokens().await.unwrap(), 2);
+    assert_eq!(world.authority.tokens.purge_bootstrap().await.unwrap(), 2);
     assert_eq!(status(&world, short.id()).await, None);
     assert!(is_good(&world.authority, endless.expose()).await);
 }
@@ -108,9 +107,9 @@ async fn a_token_that_was_taken_back_stays_so_and_all_of_it_is_in_the_audit_log(
     let world = World::new(false).await;
     let authority = &world.authority;
     let token = mint(authority, BootstrapOrder::default()).await;
-    let actor = Requester::authority();
+    let actor = Actor::authority();
     for _ in 0..2 {
-        let revoked = authority.revoke_bootstrap_token(token.id(), &actor).await;
+        let revoked = authority.tokens.revoke_bootstrap(token.id(), &actor).await;
         revoked.unwrap();
         assert!(!is_good(authority, token.expose()).await);
     }
@@ -119,17 +118,21 @@ async fn a_token_that_was_taken_back_stays_so_and_all_of_it_is_in_the_audit_log(
         Some(BootstrapStatus::Revoked)
     );
     let nobody = BootstrapId::parse("nobody").unwrap();
-    let missing = authority.revoke_bootstrap_token(&nobody, &actor).await;
+    let missing = authority.tokens.revoke_bootstrap(&nobody, &actor).await;
     assert!(
         matches!(missing, Err(TokenFault::NotFound { .. })),
         "{missing:?}"
     );
     world.clock.advance(40 * DAY);
-    assert_eq!(authority.purge_bootstrap_tokens().await.unwrap(), 1);
+    assert_eq!(authority.tokens.purge_bootstrap().await.unwrap(), 1);
 
     let id = token.id().as_str();
     let secret = token.expose().split_once('.').unwrap().1;
-    let entries = authority.audit(Revision::default(), 100).await.unwrap();
+    let entries = authority
+        .audit
+        .after(Revision::default(), 100)
+        .await
+        .unwrap();
     let mut told = Vec::new();
     for (_, entry) in entries {
         let text = serde_json::to_string(&entry).unwrap();
@@ -149,13 +152,16 @@ async fn tokens_are_kept_under_the_key_for_token_records() {
     let world = World::new(false).await;
     let keyed = |current: Option<u8>, old: Option<u8>| {
         let key = |byte| MacKey::new(vec![byte; 32]).unwrap();
-        world.authority.set_tokens(TokenSettings {
-            keys: MacKeys {
-                current: current.map(key),
-                old: old.map(key).into_iter().collect(),
-            },
-            ..TokenSettings::standard()
-        });
+        world
+            .authority
+            .set_rules(world.authority.rules().with_tokens(TokenSettings {
+                keys: MacKeys {
+                    current: current.map(key),
+                    old: old.map(key).into_iter().collect(),
+                    ..MacKeys::default()
+                },
+                ..TokenSettings::standard()
+            }));
     };
     keyed(Some(1), None);
     let token = mint(&world.authority, BootstrapOrder::default()).await;
@@ -180,10 +186,15 @@ async fn tokens_are_kept_under_the_key_for_token_records() {
 #[tokio::test]
 async fn what_cannot_be_is_not_minted(#[case] order: BootstrapOrder, #[case] why: &str) {
     let world = World::new(false).await;
-    let actor = Requester::authority();
-    let refused = world.authority.mint_bootstrap_token(order, &actor).await;
+    let actor = Actor::authority();
+    let refused = world.authority.tokens.mint_bootstrap(order, &actor).await;
     let told = refused.unwrap_err().to_string();
     assert!(told.starts_with(why), "{told}");
-    let none = world.authority.bootstrap_tokens(None, 10).await.unwrap();
+    let none = world
+        .authority
+        .tokens
+        .list_bootstrap(None, 10)
+        .await
+        .unwrap();
     assert!(none.is_empty());
 }

@@ -5,25 +5,23 @@ use std::sync::{Arc, Mutex};
 
 use countersign_authority::store::{Past, RequestFilter};
 use countersign_authority::{
-    Act, AuditEntry, Authority, Collected, DecisionOutcome, Door, PlainKeeper, RequestState,
-    Retention, Telemetry, WhenEnded,
+    Act, AuditEntry, Authority, Collected, DecisionOutcome, Door, DoorSpec, PlainKeeper,
+    RequestState, Retention, Telemetry, WhenEnded,
 };
 use countersign_keys::LeafKey;
 use countersign_pki::AltName;
 
 use crate::kill_points;
 use crate::tripwire::{Fuse, TripStore};
-use crate::world::{self, DOOR, TestClock, World, act, client_signer, issuer_id, submission};
+use crate::world::{self, DOOR, TEST, TestClock, World, act, client_signer, issuer_id, submission};
 
 const HOUR: u64 = 3600;
 
 fn keep(state: RequestState, seconds: u64) -> Retention {
     Retention {
-        door: DOOR,
+        door: &TEST,
         state,
         seconds,
-        when_ended: WhenEnded::Stays,
-        keeper: &PlainKeeper,
     }
 }
 
@@ -36,7 +34,11 @@ fn forgotten(state: RequestState, count: u64) -> Collected {
 }
 
 async fn names(authority: &Authority) -> Vec<String> {
-    let all = authority.requests(RequestFilter::default()).await.unwrap();
+    let all = authority
+        .requests
+        .list(RequestFilter::default())
+        .await
+        .unwrap();
     all.into_iter().map(|record| record.key).collect()
 }
 
@@ -46,33 +48,41 @@ async fn what_waits_is_as_old_as_its_arrival_and_what_was_decided_as_its_decisio
         authority, clock, ..
     } = &World::new(false).await;
     for name in ["waits", "denied"] {
-        authority.submit(submission(name)).await.unwrap();
+        authority.requests.submit(submission(name)).await.unwrap();
     }
     clock.advance(2 * HOUR as i64);
-    authority.deny(act("denied")).await.unwrap();
-    authority.submit(submission("young")).await.unwrap();
+    authority.requests.deny(act("denied")).await.unwrap();
+    authority
+        .requests
+        .submit(submission("young"))
+        .await
+        .unwrap();
 
     let rules = [
         keep(RequestState::Pending, HOUR),
         keep(RequestState::Denied, HOUR),
     ];
-    let collected = authority.collect(&rules).await.unwrap();
+    let collected = authority.requests.collect(&rules).await.unwrap();
     assert_eq!(collected, forgotten(RequestState::Pending, 1));
     assert_eq!(names(authority).await, ["denied", "young"]);
 
     // To the second: what is exactly as old as it may get stays.
     clock.advance(HOUR as i64);
-    let collected = authority.collect(&rules).await.unwrap();
+    let collected = authority.requests.collect(&rules).await.unwrap();
     assert_eq!(collected, Collected::default());
     clock.advance(1);
-    let collected = authority.collect(&rules).await.unwrap();
+    let collected = authority.requests.collect(&rules).await.unwrap();
     let both = [
         (DOOR, RequestState::Pending, 1),
         (DOOR, RequestState::Denied, 1),
     ];
     assert_eq!(collected.requests, both);
 
-    let audit = authority.audit(Default::default(), 1000).await.unwrap();
+    let audit = authority
+        .audit
+        .after(Default::default(), 1000)
+        .await
+        .unwrap();
     let entries = audit.into_iter().map(|(_, entry)| entry);
     let collected: Vec<_> = entries
         .filter(|entry| entry.action == "collect")
@@ -80,7 +90,11 @@ async fn what_waits_is_as_old_as_its_arrival_and_what_was_decided_as_its_decisio
         .collect();
     assert_eq!(collected, ["test/waits", "test/young", "test/denied"]);
     // A denial that is forgotten does not hold any more.
-    authority.submit(submission("denied")).await.unwrap();
+    authority
+        .requests
+        .submit(submission("denied"))
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -88,17 +102,25 @@ async fn a_certificate_outlives_its_request_and_keeps_its_name() {
     let World {
         authority, clock, ..
     } = &World::new(true).await;
-    let issued = authority.submit(submission("web01")).await.unwrap();
+    let issued = authority
+        .requests
+        .submit(submission("web01"))
+        .await
+        .unwrap();
     let serial = issued.issued.unwrap().intent().serial;
     clock.advance(2 * HOUR as i64);
     let rules = [keep(RequestState::Issued, HOUR)];
-    let collected = authority.collect(&rules).await.unwrap();
+    let collected = authority.requests.collect(&rules).await.unwrap();
     assert_eq!(collected, forgotten(RequestState::Issued, 1));
-    assert!(authority.request(issued.id).await.unwrap().is_none());
+    assert!(authority.requests.get(issued.id).await.unwrap().is_none());
 
-    let entry = authority.certificate(&issuer_id(), &serial).await.unwrap();
+    let entry = authority.ledger.get(&issuer_id(), &serial).await.unwrap();
     assert_eq!(entry.unwrap().name, "web01");
-    let again = authority.submit(submission("web01")).await.unwrap_err();
+    let again = authority
+        .requests
+        .submit(submission("web01"))
+        .await
+        .unwrap_err();
     assert!(again.to_string().contains("signed"), "{again}");
 }
 
@@ -110,11 +132,12 @@ async fn rules_touch_only_their_door_and_state_and_many_pages_are_collected() {
     for number in 0..150 {
         let mut one = submission(&format!("host{number}"));
         one.signer = client_signer();
-        authority.submit(one).await.unwrap();
+        authority.requests.submit(one).await.unwrap();
     }
     let mut elsewhere = submission("elsewhere");
-    elsewhere.door = Door::named("other");
-    authority.submit(elsewhere).await.unwrap();
+    static OTHER: DoorSpec = DoorSpec::plain(Door::named("other"));
+    elsewhere.door = &OTHER;
+    authority.requests.submit(elsewhere).await.unwrap();
     clock.advance(10);
     for state in [
         RequestState::Denied,
@@ -122,14 +145,14 @@ async fn rules_touch_only_their_door_and_state_and_many_pages_are_collected() {
         RequestState::Approved,
         RequestState::Issued,
     ] {
-        let collected = authority.collect(&[keep(state, 1)]).await.unwrap();
+        let collected = authority.requests.collect(&[keep(state, 1)]).await.unwrap();
         assert_eq!(collected, Collected::default(), "{state:?}");
     }
     let pending = [keep(RequestState::Pending, 1)];
-    let collected = authority.collect(&pending).await.unwrap();
+    let collected = authority.requests.collect(&pending).await.unwrap();
     assert_eq!(collected, forgotten(RequestState::Pending, 150));
     assert_eq!(names(authority).await, ["elsewhere"]);
-    let freed = authority.request_at(&DOOR, "host7", Past::Include).await;
+    let freed = authority.requests.at(&DOOR, "host7", Past::Include).await;
     assert!(freed.unwrap().is_none());
 }
 
@@ -141,37 +164,53 @@ async fn what_has_ended_goes_at_once_where_the_door_says_so() {
     let mut short = submission("short");
     short.signer = client_signer();
     short.wishes.usages = vec!["client auth".to_owned()];
-    authority.submit(short).await.unwrap();
+    authority.requests.submit(short).await.unwrap();
     let mut waits = submission("waits");
     waits.signer = client_signer();
-    authority.submit(waits).await.unwrap();
+    authority.requests.submit(waits).await.unwrap();
     let lived = Act {
         lifetime: Some(600),
         ..act("short")
     };
-    let (issuer, serial) = authority.approve(lived).await.unwrap().certificate.unwrap();
-    let entry = authority.certificate(&issuer, &serial).await.unwrap();
+    let (issuer, serial) = authority
+        .requests
+        .approve(lived)
+        .await
+        .unwrap()
+        .certificate
+        .unwrap();
+    let entry = authority.ledger.get(&issuer, &serial).await.unwrap();
     let left = entry.unwrap().not_after.0 - authority.now().0;
-    let rules = |when_ended| {
+    static CLEANED: DoorSpec = DoorSpec {
+        name: DOOR,
+        retained: false,
+        when_ended: WhenEnded::Goes,
+        keeper: &PlainKeeper,
+    };
+    let rules = |door| {
         [RequestState::Issued, RequestState::Pending].map(|state| Retention {
-            when_ended,
+            door,
             ..keep(state, 10 * HOUR)
         })
     };
     clock.advance(left);
-    for (passed, when_ended, goes) in [
-        (0, WhenEnded::Goes, 0),
-        (1, WhenEnded::Stays, 0),
-        (0, WhenEnded::Goes, 1),
-        (0, WhenEnded::Goes, 0),
+    for (passed, door, goes) in [
+        (0, &CLEANED, 0),
+        (1, &TEST, 0),
+        (0, &CLEANED, 1),
+        (0, &CLEANED, 0),
     ] {
         clock.advance(passed);
-        let collected = authority.collect(&rules(when_ended)).await.unwrap();
+        let collected = authority.requests.collect(&rules(door)).await.unwrap();
         assert_eq!(collected, forgotten(RequestState::Issued, goes));
     }
-    let kept = authority.certificate(&issuer, &serial).await.unwrap();
+    let kept = authority.ledger.get(&issuer, &serial).await.unwrap();
     assert!(kept.is_some(), "the ledger forgets nothing");
-    let audit = authority.audit(Default::default(), 1000).await.unwrap();
+    let audit = authority
+        .audit
+        .after(Default::default(), 1000)
+        .await
+        .unwrap();
     let (_, last) = audit.last().unwrap();
     assert_eq!(last.action, "collect");
     assert!(last.detail.contains("certificate ended"), "{}", last.detail);
@@ -201,35 +240,47 @@ async fn every_decision_is_reported_with_what_settled_it() {
     let clock = TestClock::new();
     let authority = world::authority_observed(folder.path(), clock.clone(), notes.clone()).await;
 
-    authority.submit(submission("web01")).await.unwrap();
-    authority.submit(submission("web01")).await.unwrap_err();
+    authority
+        .requests
+        .submit(submission("web01"))
+        .await
+        .unwrap();
+    authority
+        .requests
+        .submit(submission("web01"))
+        .await
+        .unwrap_err();
     let mut waiting = ["one", "two", "three"].map(submission);
     for one in &mut waiting {
         one.signer = client_signer();
         one.wishes.usages = vec!["client auth".to_owned()];
     }
     for one in waiting {
-        authority.submit(one).await.unwrap();
+        authority.requests.submit(one).await.unwrap();
     }
-    authority.approve(act("one")).await.unwrap();
-    authority.deny(act("two")).await.unwrap();
-    authority.approve(act("nobody")).await.unwrap_err();
+    authority.requests.approve(act("one")).await.unwrap();
+    authority.requests.deny(act("two")).await.unwrap();
+    authority.requests.approve(act("nobody")).await.unwrap_err();
     authority
+        .requests
         .submit(submission("ca.example.com"))
         .await
         .unwrap();
     let other = AltName::Dns("other.example".to_owned());
     let widened = world::csr(&LeafKey::generate().unwrap(), "wide", &[other]);
     let widened = world::with_csr("wide", widened);
-    authority.submit(widened).await.unwrap();
-    let serial = authority.newest_certificate(&issuer_id(), "web01").await;
+    authority.requests.submit(widened).await.unwrap();
+    let serial = authority.ledger.newest(&issuer_id(), "web01").await;
     let serial = serial.unwrap().unwrap().serial;
     let actor = act("x").actor;
-    let renewed = authority.renew(&issuer_id(), &serial, 3600, &actor).await;
+    let renewed = authority
+        .ledger
+        .renew(&issuer_id(), &serial, 3600, &actor)
+        .await;
     renewed.unwrap();
     clock.advance(10);
     let rules = [keep(RequestState::Pending, 1)];
-    authority.collect(&rules).await.unwrap();
+    authority.requests.collect(&rules).await.unwrap();
 
     assert_eq!(
         *notes.0.lock().unwrap(),
@@ -265,17 +316,17 @@ async fn a_collection_that_is_killed_is_ended_by_the_next() {
         let keys = Arc::new(world::keys(&folder));
         let authority = world::authority(&folder, store, keys, clock, false).await;
         fuse.light(std::env::var(kill_points::STEP).unwrap().parse().unwrap());
-        authority.collect(&rules).await.unwrap();
+        authority.requests.collect(&rules).await.unwrap();
         return kill_points::acknowledge("done");
     }
     let world = World::new(false).await;
     for number in 0..OLD {
         let one = submission(&format!("old{number}"));
-        world.authority.submit(one).await.unwrap();
+        world.authority.requests.submit(one).await.unwrap();
     }
     world.clock.advance(2 * HOUR as i64);
     let young = submission("young");
-    world.authority.submit(young).await.unwrap();
+    world.authority.requests.submit(young).await.unwrap();
     let World { folder, clock, .. } = world;
     let mut partly = 0;
     for step in (0..).step_by(3) {
@@ -287,7 +338,7 @@ async fn a_collection_that_is_killed_is_ended_by_the_next() {
         assert_eq!(collections(authority).await, gone, "{step}: {left:?}");
         assert_eq!(gone == OLD, left == ["young"], "{step}");
         partly += usize::from(gone > 0 && gone < OLD);
-        let rest = authority.collect(&rules).await.unwrap();
+        let rest = authority.requests.collect(&rules).await.unwrap();
         let count = u64::try_from(OLD - gone).unwrap();
         assert_eq!(rest, forgotten(RequestState::Pending, count), "{step}");
         assert_eq!(names(authority).await, ["young"], "{step}");
@@ -300,7 +351,11 @@ async fn a_collection_that_is_killed_is_ended_by_the_next() {
 }
 
 async fn collections(authority: &Authority) -> usize {
-    let audit = authority.audit(Default::default(), 1000).await.unwrap();
+    let audit = authority
+        .audit
+        .after(Default::default(), 1000)
+        .await
+        .unwrap();
     let is_collection = |entry: &AuditEntry| entry.action == "collect";
     audit
         .iter()

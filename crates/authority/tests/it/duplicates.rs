@@ -6,18 +6,22 @@ use std::sync::Arc;
 
 use countersign_authority::store::Past;
 use countersign_authority::{
-    ActFault, Authority, Duplicate, Limits, OnWaiting, Profile, RequestState, Submission,
+    ActFault, AuditEntry, Authority, Duplicate, Limits, OnWaiting, RequestState, Submission,
     SubmitFault, Submitted,
 };
 use countersign_keys::LeafKey;
 use countersign_pki::RevocationReason;
 use countersign_policy::{Apex, Policy, Requester, Rule, RuleKind};
 
-use crate::world::{self, DOOR, act, agent_signer, csr, issuer_id, submission, with_csr};
+use crate::profiles;
+use crate::world::{
+    self, DOOR, TestClock, act, agent_signer, csr, issuer_id, submission, with_csr,
+};
 
 /// An authority whose agents may ask again, and the folder it stands on.
 struct Lenient {
     folder: tempfile::TempDir,
+    clock: Arc<TestClock>,
     authority: Authority,
 }
 
@@ -27,21 +31,26 @@ impl Lenient {
         world::prepare(folder.path()).await;
         let agents = world::TestSigner {
             name: agent_signer(),
-            profile: Profile::puppet_agent(world::settings()),
+            profile: profiles::agent(world::settings()),
             one_certificate_per_name: false,
             on_waiting: OnWaiting::Replace,
         };
+        let clock = TestClock::new();
         let authority = world::authority_of(
             folder.path(),
             Arc::new(world::store(folder.path())),
             Arc::new(world::keys(folder.path())),
-            world::TestClock::new(),
+            clock.clone(),
             policy,
             vec![agents],
             limits,
         )
         .await;
-        Self { folder, authority }
+        Self {
+            folder,
+            clock,
+            authority,
+        }
     }
 
     async fn waiting() -> Self {
@@ -49,7 +58,14 @@ impl Lenient {
     }
 
     async fn submit(&self, name: &str) -> Result<Submitted, SubmitFault> {
-        self.authority.submit(submission(name)).await
+        self.authority.requests.submit(submission(name)).await
+    }
+
+    /// The entries of the audit log about one kind of act.
+    async fn told(&self, action: &str) -> Vec<AuditEntry> {
+        let log = self.authority.audit.after(Default::default(), 1000).await;
+        let entries = log.unwrap().into_iter().map(|(_, entry)| entry);
+        entries.filter(|entry| entry.action == action).collect()
     }
 
     async fn pending(&self) -> usize {
@@ -57,11 +73,11 @@ impl Lenient {
             states: vec![RequestState::Pending],
             ..Default::default()
         };
-        self.authority.requests(filter).await.unwrap().len()
+        self.authority.requests.list(filter).await.unwrap().len()
     }
 
     async fn serials_of(&self, name: &str) -> Vec<String> {
-        let newest = self.authority.newest_certificate(&issuer_id(), name).await;
+        let newest = self.authority.ledger.newest(&issuer_id(), name).await;
         newest
             .unwrap()
             .into_iter()
@@ -83,17 +99,74 @@ async fn a_new_request_takes_the_place_of_one_that_waits() {
     assert_eq!(second.state, RequestState::Pending);
     let live = site
         .authority
-        .request_at(&DOOR, "web01", Past::Ignore)
+        .requests
+        .at(&DOOR, "web01", Past::Ignore)
         .await;
     assert_eq!(live.unwrap().unwrap().id, second.id);
-    assert!(site.authority.request(first.id).await.unwrap().is_none());
+    assert!(
+        site.authority
+            .requests
+            .get(first.id)
+            .await
+            .unwrap()
+            .is_none()
+    );
     assert_eq!(site.pending().await, 1, "what is replaced is not kept");
-    let audit = site.authority.audit(Default::default(), 100).await.unwrap();
+    let audit = site
+        .authority
+        .audit
+        .after(Default::default(), 100)
+        .await
+        .unwrap();
     let replaced = audit
         .iter()
         .find(|(_, entry)| entry.action == "replace")
         .unwrap();
     assert_eq!(replaced.1.request, Some(first.id.to_string()));
+}
+
+/// Each would leave two entries that nobody ever deletes.
+#[tokio::test(flavor = "multi_thread")]
+async fn repeated_replacements_of_a_source_and_name_are_counted() {
+    let site = Lenient::waiting().await;
+    let ask = async |name: &str, last: u8| {
+        let submission = Submission {
+            requester: Requester::anonymous(Some(IpAddr::from([192, 0, 2, last]))),
+            ..submission(name)
+        };
+        let submitted = site.authority.requests.submit(submission).await.unwrap();
+        assert_eq!(submitted.state, RequestState::Pending);
+    };
+    for _ in 0..30 {
+        ask("web01", 1).await;
+    }
+    let told = async || {
+        let (replaced, requested) = (site.told("replace").await, site.told("request").await);
+        (replaced.len(), requested.len())
+    };
+    assert_eq!(told().await, (1, 2), "the first one");
+    // Whoever takes the place of somebody else's is seen.
+    ask("web01", 2).await;
+    ask("web02", 2).await;
+    ask("web02", 1).await;
+    assert_eq!(told().await, (3, 5), "by source, and by name");
+    site.clock.advance(3600);
+    let requests = &site.authority.requests;
+    requests.tell_repeated_denials().await.unwrap();
+    let repeated = site.told("repeat").await;
+    let [entry] = repeated.as_slice() else {
+        panic!("{repeated:?}");
+    };
+    let source = Some(IpAddr::from([192, 0, 2, 1]));
+    assert_eq!(entry.actor.source, source);
+    assert_eq!((&*entry.reason, &*entry.subject), ("replaced", "test"));
+    assert!(
+        entry.detail.starts_with("28 more took the place of"),
+        "{entry:?}"
+    );
+    assert!(entry.detail.ends_with("for \"web01\""), "{entry:?}");
+    ask("web01", 1).await;
+    assert_eq!(told().await, (4, 6), "the next hour");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -109,7 +182,8 @@ async fn each_new_request_is_decided_anew() {
             apex: Apex::Excluded,
         },
     ));
-    site.authority.set_policy(policy);
+    site.authority
+        .set_rules(site.authority.rules().with_policy(policy));
     assert_eq!(
         site.submit("web01").await.unwrap().state,
         RequestState::Pending
@@ -134,12 +208,14 @@ async fn a_signed_name_gets_another_certificate_and_the_old_one_stays_valid() {
     );
     let old_entry = site
         .authority
-        .certificate(&issuer_id(), &old.intent().serial)
+        .ledger
+        .get(&issuer_id(), &old.intent().serial)
         .await;
     assert!(old_entry.unwrap().unwrap().revoked.is_none());
     assert!(
         !site
             .authority
+            .ledger
             .is_revoked(&issuer_id(), &old.intent().serial)
     );
 }
@@ -150,13 +226,16 @@ async fn a_signed_or_revoked_names_request_waits_beside_its_certificate() {
     for revoked in [false, true] {
         let name = format!("web{}", u8::from(revoked));
         site.submit(&name).await.unwrap();
-        site.authority.approve(act(&name)).await.unwrap();
+        site.authority.requests.approve(act(&name)).await.unwrap();
         let serial = site.serials_of(&name).await;
         if revoked {
-            let by = Requester::authority();
+            let by = world::administrator();
             let reason = RevocationReason::KeyCompromise;
             let issuer = issuer_id();
-            let revoking = site.authority.revoke_name(&issuer, &name, reason, &by);
+            let revoking = site
+                .authority
+                .ledger
+                .revoke_name(&issuer, &name, reason, &by);
             revoking.await.unwrap();
         }
         assert_eq!(
@@ -168,7 +247,7 @@ async fn a_signed_or_revoked_names_request_waits_beside_its_certificate() {
             serial,
             "nothing is signed yet"
         );
-        site.authority.approve(act(&name)).await.unwrap();
+        site.authority.requests.approve(act(&name)).await.unwrap();
         assert_ne!(site.serials_of(&name).await, serial);
     }
 }
@@ -178,16 +257,16 @@ async fn a_persons_denial_holds_for_its_key() {
     let site = Lenient::waiting().await;
     let key = LeafKey::generate().unwrap();
     let again = || with_csr("web01", csr(&key, "web01", &[]));
-    site.authority.submit(again()).await.unwrap();
-    site.authority.deny(act("web01")).await.unwrap();
-    let denied = site.authority.submit(again()).await;
+    site.authority.requests.submit(again()).await.unwrap();
+    site.authority.requests.deny(act("web01")).await.unwrap();
+    let denied = site.authority.requests.submit(again()).await;
     assert!(
         matches!(denied, Err(SubmitFault::Denied { .. })),
         "{denied:?}"
     );
     // Another key is another request; it does not lift the denial of the first.
     site.submit("web01").await.unwrap();
-    let denied = site.authority.submit(again()).await;
+    let denied = site.authority.requests.submit(again()).await;
     assert!(
         matches!(denied, Err(SubmitFault::Denied { .. })),
         "{denied:?}"
@@ -201,13 +280,13 @@ async fn a_race_for_one_name_leaves_one_request() {
     let mut racing = tokio::task::JoinSet::new();
     for _ in 0..16 {
         let authority = site.authority.clone();
-        racing.spawn(async move { authority.submit(submission("web01")).await });
+        racing.spawn(async move { authority.requests.submit(submission("web01")).await });
     }
     let outcomes = racing.join_all().await;
     let acknowledged = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
     assert!(acknowledged > 0, "{outcomes:?}");
     for outcome in &outcomes {
-        let is_contended = matches!(outcome, Err(SubmitFault::Broken(_)));
+        let is_contended = matches!(outcome, Err(SubmitFault::Engine(_)));
         assert!(outcome.is_ok() || is_contended, "{outcome:?}");
     }
     assert_eq!(site.pending().await, 1);
@@ -220,15 +299,21 @@ async fn an_approval_never_signs_a_request_that_replaced_the_one_it_was_given_fo
     for round in 0..20 {
         let name = format!("web{round}");
         let first = site.submit(&name).await.unwrap();
-        let seen = site.authority.request(first.id).await.unwrap().unwrap();
+        let seen = site
+            .authority
+            .requests
+            .get(first.id)
+            .await
+            .unwrap()
+            .unwrap();
         let approval = countersign_authority::Act {
             expected: Some(seen.version),
             ..act(&name)
         };
         let (approver, agent) = (site.authority.clone(), site.authority.clone());
         let again: Submission = submission(&name);
-        let approving = tokio::spawn(async move { approver.approve(approval).await });
-        let asking = tokio::spawn(async move { agent.submit(again).await });
+        let approving = tokio::spawn(async move { approver.requests.approve(approval).await });
+        let asking = tokio::spawn(async move { agent.requests.submit(again).await });
         let (approved, asked) = (approving.await.unwrap(), asking.await.unwrap());
         match approved {
             Ok(record) => {
@@ -260,7 +345,7 @@ async fn so_many_of_one_address_wait_and_no_more() {
     };
     let site = Lenient::new(world::policy(false), limits).await;
     let (loud, other) = ([192, 0, 2, 7], [192, 0, 2, 8]);
-    let submit = |name: &'static str, source| site.authority.submit(from(name, source));
+    let submit = |name: &'static str, source| site.authority.requests.submit(from(name, source));
     submit("web01", loud).await.unwrap();
     submit("web02", loud).await.unwrap();
     let refused = submit("web03", loud).await.unwrap_err();
@@ -270,17 +355,19 @@ async fn so_many_of_one_address_wait_and_no_more() {
     assert_eq!(limit, 2);
     let at = site
         .authority
-        .request_at(&DOOR, "web03", Past::Include)
+        .requests
+        .at(&DOOR, "web03", Past::Include)
         .await;
     assert!(at.unwrap().is_none(), "nothing is stored");
     submit("web04", other).await.unwrap();
     // What takes the place of one that waits is not one more.
     submit("web02", loud).await.unwrap();
     // Room again.
-    site.authority.delete(act("web01")).await.unwrap();
+    site.authority.requests.delete(act("web01")).await.unwrap();
     submit("web03", loud).await.unwrap();
     // What a rule signs does not wait.
-    site.authority.set_policy(world::policy(true));
+    site.authority
+        .set_rules(site.authority.rules().with_policy(world::policy(true)));
     let signed = submit("web05", loud).await.unwrap();
     assert_eq!(signed.state, RequestState::Issued);
 }
@@ -304,21 +391,25 @@ async fn zero_is_no_limit_and_a_taken_name_is_told_first() {
         pending_per_source: 1,
         ..Limits::STANDARD
     };
-    let profile = Profile::puppet_agent(world::settings());
+    let profile = profiles::agent(world::settings());
     let authority = world::authority_limited(
         folder.path(),
         Arc::new(world::store(folder.path())),
         Arc::new(world::keys(folder.path())),
-        world::TestClock::new(),
+        TestClock::new(),
         world::policy(false),
         vec![(agent_signer(), profile, true)],
         limits,
     )
     .await;
-    authority.submit(submission("web01")).await.unwrap();
-    let again = authority.submit(submission("web01")).await;
+    authority
+        .requests
+        .submit(submission("web01"))
+        .await
+        .unwrap();
+    let again = authority.requests.submit(submission("web01")).await;
     assert!(is_duplicate(&again), "{again:?}");
-    let other = authority.submit(submission("web02")).await;
+    let other = authority.requests.submit(submission("web02")).await;
     assert!(
         matches!(other, Err(SubmitFault::TooManyWaiting { .. })),
         "{other:?}"

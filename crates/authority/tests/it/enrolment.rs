@@ -1,33 +1,47 @@
 //! Requests through their lives.
 
-use countersign_authority::store::Past;
+use std::sync::Arc;
+
+use countersign_authority::store::{Change, Past, RequestReads as _, Store as _, Write};
 use countersign_authority::{
-    ActFault, Duplicate, OnUnsignable, ProfileFault, RequestState, SubmitFault,
+    ActFault, Duplicate, OnUnsignable, ProfileFault, RequestRecord, RequestState, SubmitFault,
 };
 use countersign_keys::LeafKey;
-use countersign_pki::{AltName, Certificate, RevocationReason};
+use countersign_pki::{
+    AltName, Certificate, KeyFault, RevocationReason, Weakness, fingerprint_sha256,
+};
 use countersign_policy::{Deciding, Effect, SignerName, Wishes};
+use countersign_testkit::csr::CsrBuilder;
+use countersign_testkit::keys;
 
-use crate::world::{DOOR, World, act, client_signer, csr, issuer_id, submission, with_csr};
+use crate::world::{
+    self, DOOR, TestClock, World, act, client_signer, csr, issuer_id, submission, with_csr,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rule_approves_and_the_certificate_is_issued_at_once() {
     let world = World::new(true).await;
-    let submitted = world.authority.submit(submission("web01")).await.unwrap();
+    let submitted = world
+        .authority
+        .requests
+        .submit(submission("web01"))
+        .await
+        .unwrap();
     assert_eq!(submitted.state, RequestState::Issued);
 
     let issued = submitted.issued.unwrap();
     let certificate = Certificate::parse(issued.der()).unwrap();
     assert_eq!(certificate.subject().to_string(), "CN=web01");
     assert_eq!(certificate.alt_names(), [AltName::Dns("web01".to_owned())]);
-    let issuer = world.authority.issuer(&issuer_id()).unwrap();
+    let issuer = world.authority.issuers.get(&issuer_id()).unwrap();
     certificate
         .verify_signed_by(issuer.certificate().spki_der())
         .unwrap();
 
     let entry = world
         .authority
-        .newest_certificate(&issuer_id(), "web01")
+        .ledger
+        .newest(&issuer_id(), "web01")
         .await
         .unwrap()
         .unwrap();
@@ -41,23 +55,35 @@ async fn a_rule_approves_and_the_certificate_is_issued_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_person_approves_what_waits() {
     let world = World::new(false).await;
-    let submitted = world.authority.submit(submission("web01")).await.unwrap();
+    let submitted = world
+        .authority
+        .requests
+        .submit(submission("web01"))
+        .await
+        .unwrap();
     assert_eq!(submitted.state, RequestState::Pending);
     assert!(
         world
             .authority
-            .newest_certificate(&issuer_id(), "web01")
+            .ledger
+            .newest(&issuer_id(), "web01")
             .await
             .unwrap()
             .is_none()
     );
 
-    let record = world.authority.approve(act("web01")).await.unwrap();
+    let record = world
+        .authority
+        .requests
+        .approve(act("web01"))
+        .await
+        .unwrap();
     assert_eq!(record.state, RequestState::Issued);
     assert!(!record.live, "an issued request frees its name");
     let entry = world
         .authority
-        .newest_certificate(&issuer_id(), "web01")
+        .ledger
+        .newest(&issuer_id(), "web01")
         .await
         .unwrap()
         .unwrap();
@@ -66,7 +92,7 @@ async fn a_person_approves_what_waits() {
         Some(Deciding::Person { .. })
     ));
     assert!(matches!(
-        world.authority.approve(act("web01")).await,
+        world.authority.requests.approve(act("web01")).await,
         Err(ActFault::NotFound { .. })
     ));
 }
@@ -79,15 +105,21 @@ async fn a_persons_lifetime_is_honoured_and_never_outlives_the_issuer() {
         ("long", Some(u64::MAX), 10 * 365 * 86_400),
         ("usual", None, 5 * 365 * 86_400),
     ] {
-        world.authority.submit(submission(name)).await.unwrap();
+        world
+            .authority
+            .requests
+            .submit(submission(name))
+            .await
+            .unwrap();
         let lifetime = countersign_authority::Act {
             lifetime: asked,
             ..act(name)
         };
-        world.authority.approve(lifetime).await.unwrap();
+        world.authority.requests.approve(lifetime).await.unwrap();
         let entry = world
             .authority
-            .newest_certificate(&issuer_id(), name)
+            .ledger
+            .newest(&issuer_id(), name)
             .await
             .unwrap()
             .unwrap();
@@ -102,17 +134,29 @@ async fn a_persons_lifetime_is_honoured_and_never_outlives_the_issuer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_name_is_taken_by_a_request_a_certificate_or_a_revocation() {
     let world = World::new(false).await;
-    let duplicate = async |name: &str| match world.authority.submit(submission(name)).await {
+    let duplicate = async |name: &str| match world.authority.requests.submit(submission(name)).await
+    {
         Err(SubmitFault::Duplicate { duplicate, .. }) => Some(duplicate),
         _ => None,
     };
-    world.authority.submit(submission("web01")).await.unwrap();
+    world
+        .authority
+        .requests
+        .submit(submission("web01"))
+        .await
+        .unwrap();
     assert_eq!(duplicate("web01").await, Some(Duplicate::Requested));
-    world.authority.approve(act("web01")).await.unwrap();
+    world
+        .authority
+        .requests
+        .approve(act("web01"))
+        .await
+        .unwrap();
     assert_eq!(duplicate("web01").await, Some(Duplicate::Signed));
     let reason = RevocationReason::KeyCompromise;
     world
         .authority
+        .ledger
         .revoke_name(&issuer_id(), "web01", reason, &act("x").actor)
         .await
         .unwrap();
@@ -125,7 +169,9 @@ async fn of_many_at_once_exactly_one_gets_the_name() {
     let tasks: Vec<_> = (0..16)
         .map(|_| {
             let authority = world.authority.clone();
-            tokio::spawn(async move { authority.submit(submission("web01")).await.is_ok() })
+            tokio::spawn(
+                async move { authority.requests.submit(submission("web01")).await.is_ok() },
+            )
         })
         .collect();
     let mut accepted = 0;
@@ -141,45 +187,64 @@ async fn a_denial_holds_for_name_and_key_and_another_key_may_ask() {
     let key = LeafKey::generate().unwrap();
     world
         .authority
+        .requests
         .submit(with_csr("web01", csr(&key, "web01", &[])))
         .await
         .unwrap();
-    let record = world.authority.deny(act("web01")).await.unwrap();
+    let record = world.authority.requests.deny(act("web01")).await.unwrap();
     assert_eq!(record.state, RequestState::Denied);
 
     let again = world
         .authority
+        .requests
         .submit(with_csr("web01", csr(&key, "web01", &[])))
         .await;
     assert!(
         matches!(again, Err(SubmitFault::Denied { .. })),
         "{again:?}"
     );
-    let other = world.authority.submit(submission("web01")).await.unwrap();
+    let other = world
+        .authority
+        .requests
+        .submit(submission("web01"))
+        .await
+        .unwrap();
     assert_eq!(other.state, RequestState::Pending);
 
     // Not even a detour over another key lifts it, denied or issued and cleaned.
-    world.authority.deny(act("web01")).await.unwrap();
+    world.authority.requests.deny(act("web01")).await.unwrap();
     let again = || {
         world
             .authority
+            .requests
             .submit(with_csr("web01", csr(&key, "web01", &[])))
     };
     assert!(matches!(again().await, Err(SubmitFault::Denied { .. })));
-    world.authority.submit(submission("web01")).await.unwrap();
-    world.authority.approve(act("web01")).await.unwrap();
+    world
+        .authority
+        .requests
+        .submit(submission("web01"))
+        .await
+        .unwrap();
+    world
+        .authority
+        .requests
+        .approve(act("web01"))
+        .await
+        .unwrap();
     assert!(
         matches!(again().await, Err(SubmitFault::Duplicate { .. })),
         "the name is taken"
     );
     world
         .authority
+        .ledger
         .retire(&issuer_id(), "web01", &DOOR, &act("x").actor)
         .await
         .unwrap();
     assert!(matches!(again().await, Err(SubmitFault::Denied { .. })));
     // Deleting the request does.
-    world.authority.delete(act("web01")).await.unwrap();
+    world.authority.requests.delete(act("web01")).await.unwrap();
     assert_eq!(again().await.unwrap().state, RequestState::Pending);
 }
 
@@ -193,6 +258,7 @@ async fn what_the_signer_cannot_sign_is_stored_with_the_reason_and_asks_no_rule(
     );
     let submitted = world
         .authority
+        .requests
         .submit(with_csr("web01", wide))
         .await
         .unwrap();
@@ -204,7 +270,8 @@ async fn what_the_signer_cannot_sign_is_stored_with_the_reason_and_asks_no_rule(
 
     let record = world
         .authority
-        .request_at(&DOOR, "web01", Past::Ignore)
+        .requests
+        .at(&DOOR, "web01", Past::Ignore)
         .await
         .unwrap()
         .unwrap();
@@ -212,7 +279,7 @@ async fn what_the_signer_cannot_sign_is_stored_with_the_reason_and_asks_no_rule(
     assert_eq!(record.explanation.by, Some(Deciding::Profile));
     assert!(record.failure.unwrap().contains("DNS:puppet"));
 
-    let refused = world.authority.approve(act("web01")).await;
+    let refused = world.authority.requests.approve(act("web01")).await;
     assert!(
         matches!(refused, Err(ActFault::Unsignable { .. })),
         "{refused:?}"
@@ -221,9 +288,42 @@ async fn what_the_signer_cannot_sign_is_stored_with_the_reason_and_asks_no_rule(
         on_unsignable: OnUnsignable::RecordFailure,
         ..act("web01")
     };
-    let record = world.authority.approve(recorded).await.unwrap();
+    let record = world.authority.requests.approve(recorded).await.unwrap();
     assert_eq!(record.state, RequestState::Failed);
     assert!(record.certificate.is_none());
+}
+
+/// It waits since before anybody looked for such keys.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_weak_key_that_waits_is_not_approved() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    world::prepare(path).await;
+    let (store, keys) = (Arc::new(world::store(path)), Arc::new(world::keys(path)));
+    let authority = world::authority(path, store.clone(), keys, TestClock::new(), false).await;
+    let submitted = authority.requests.submit(submission("web01")).await;
+    let id = submitted.unwrap().id;
+    let record = store.request(id).await.unwrap().unwrap();
+    let weak = keys::roca_spki_der();
+    let csr = CsrBuilder::new("web01").public_key(weak.clone());
+    let stored = RequestRecord {
+        csr_der: csr.sign(keys::p256_a()),
+        key_fingerprint: fingerprint_sha256(&weak),
+        ..record
+    };
+    let change = Change {
+        writes: vec![Write::DeleteRequest(id), Write::InsertRequest(stored)],
+        ..Change::default()
+    };
+    store.commit(change).await.unwrap();
+    let refused = authority.requests.approve(act("web01")).await;
+    let Err(ActFault::Unsignable { fault, .. }) = &refused else {
+        panic!("{refused:?}");
+    };
+    let weakness = Weakness::Key(KeyFault::Roca);
+    assert_eq!(*fault, ProfileFault::Weak { weakness });
+    let denied = authority.requests.deny(act("web01")).await.unwrap();
+    assert_eq!(denied.state, RequestState::Denied);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -231,12 +331,23 @@ async fn a_foreign_signer_is_recorded_and_never_signed_here() {
     let world = World::new(true).await;
     let mut foreign = submission("web01");
     foreign.signer = SignerName::parse("other.example/ca").unwrap();
-    world.authority.submit(foreign).await.unwrap();
-    let record = world.authority.approve(act("web01")).await.unwrap();
+    world.authority.requests.submit(foreign).await.unwrap();
+    let record = world
+        .authority
+        .requests
+        .approve(act("web01"))
+        .await
+        .unwrap();
     assert_eq!(record.state, RequestState::Approved);
     assert!(record.certificate.is_none());
     let world = world.restart(true).await;
-    let record = world.authority.request(record.id).await.unwrap().unwrap();
+    let record = world
+        .authority
+        .requests
+        .get(record.id)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(
         record.state,
         RequestState::Approved,
@@ -262,7 +373,7 @@ async fn usages_are_bounded_by_the_signer() {
             usages: usages.into_iter().map(str::to_owned).collect(),
             expiration_seconds: None,
         };
-        let submitted = world.authority.submit(asked).await.unwrap();
+        let submitted = world.authority.requests.submit(asked).await.unwrap();
         let fault = submitted
             .unsignable
             .map(|fault| fault.to_string())
@@ -278,19 +389,24 @@ async fn usages_are_bounded_by_the_signer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stale_version_is_a_conflict() {
     let world = World::new(false).await;
-    let submitted = world.authority.submit(submission("web01")).await.unwrap();
+    let submitted = world
+        .authority
+        .requests
+        .submit(submission("web01"))
+        .await
+        .unwrap();
     let attach = countersign_authority::Act {
         attachment: Some(b"x".to_vec()),
         ..act("web01")
     };
-    let record = world.authority.attach(attach).await.unwrap();
+    let record = world.authority.requests.attach(attach).await.unwrap();
     assert!(record.version > submitted.version);
     let stale = countersign_authority::Act {
         expected: Some(submitted.version),
         ..act("web01")
     };
     assert!(matches!(
-        world.authority.approve(stale).await,
+        world.authority.requests.approve(stale).await,
         Err(ActFault::Conflict { .. })
     ));
 }

@@ -9,14 +9,19 @@ use countersign_store::backup::CRL_NUMBERS_SKIPPED;
 use crate::world::{World, act, issuer_id, submission};
 
 async fn issue(world: &World, name: &str) -> Serial {
-    let submitted = world.authority.submit(submission(name)).await.unwrap();
+    let submitted = world
+        .authority
+        .requests
+        .submit(submission(name))
+        .await
+        .unwrap();
     submitted.issued.unwrap().intent().serial
 }
 
 async fn revoke(authority: &Authority, name: &str) {
     let (reason, actor) = (RevocationReason::KeyCompromise, act("x").actor);
     let issuer = issuer_id();
-    let revoked = authority.revoke_name(&issuer, name, reason, &actor);
+    let revoked = authority.ledger.revoke_name(&issuer, name, reason, &actor);
     assert_eq!(revoked.await.unwrap(), 1, "{name}");
 }
 
@@ -30,7 +35,10 @@ fn write(world: &World, text: &str) {
 
 async fn turn_on(world: &World) {
     let issuer = issuer_id();
-    let turned = world.authority.serve_infra_crl(&issuer, inventory(world));
+    let turned = world
+        .authority
+        .issuers
+        .serve_infra_crl(&issuer, inventory(world));
     turned.await.unwrap();
 }
 
@@ -42,11 +50,11 @@ fn listed(state: &CrlState) -> (u64, Vec<Serial>) {
 }
 
 fn served(world: &World) -> (u64, Vec<Serial>) {
-    listed(&world.authority.served_crl(&issuer_id()).unwrap())
+    listed(&world.authority.issuers.served_crl(&issuer_id()).unwrap())
 }
 
 fn full(world: &World) -> (u64, usize) {
-    let (number, serials) = listed(&world.authority.crl(&issuer_id()).unwrap());
+    let (number, serials) = listed(&world.authority.issuers.crl(&issuer_id()).unwrap());
     (number, serials.len())
 }
 
@@ -72,17 +80,17 @@ async fn agents_get_the_revoked_machines_of_the_inventory() {
 
     // A name that joins brings what was revoked before.
     write(&world, "puppet01\ndb01\n");
-    world.authority.refresh_crls().await.unwrap();
+    world.authority.issuers.refresh_crls().await.unwrap();
     let mut both = vec![puppet, db];
     both.sort();
     assert_eq!((served(&world), full(&world)), ((2, both.clone()), (4, 4)));
-    world.authority.refresh_crls().await.unwrap();
+    world.authority.issuers.refresh_crls().await.unwrap();
     assert_eq!(
         served(&world),
         (2, both.clone()),
         "nothing new, no new list"
     );
-    assert!(world.authority.is_revoked(&issuer_id(), &db));
+    assert!(world.authority.ledger.is_revoked(&issuer_id(), &db));
 
     // Numbers go on after a restart, and both lists are made anew daily.
     let world = world.restart(true).await;
@@ -90,7 +98,7 @@ async fn agents_get_the_revoked_machines_of_the_inventory() {
     turn_on(&world).await;
     assert_eq!(served(&world), (2, both.clone()));
     world.clock.advance(86_400);
-    world.authority.refresh_crls().await.unwrap();
+    world.authority.issuers.refresh_crls().await.unwrap();
     assert_eq!((served(&world), full(&world)), ((3, both), (5, 4)));
 }
 
@@ -114,13 +122,13 @@ async fn nobody_leaves_the_list_because_the_file_cannot_be_read() {
     revoke(&world.authority, "puppet01").await;
     assert_eq!(served(&world), (1, vec![serial]));
     std::fs::remove_file(inventory(&world)).unwrap();
-    world.authority.refresh_crls().await.unwrap();
+    world.authority.issuers.refresh_crls().await.unwrap();
     assert_eq!(served(&world), (1, vec![serial]));
 
     let world = world.restart(true).await;
     turn_on(&world).await;
     world.clock.advance(86_400);
-    world.authority.refresh_crls().await.unwrap();
+    world.authority.issuers.refresh_crls().await.unwrap();
     assert_eq!(served(&world), (2, vec![serial]));
 }
 
@@ -140,7 +148,7 @@ async fn what_is_listed_stays_listed_until_its_end_or_a_command() {
     // Its line is gone; the file is cut short.
     for text in ["db01\n", "", "d"] {
         write(&world, text);
-        world.authority.refresh_crls().await.unwrap();
+        world.authority.issuers.refresh_crls().await.unwrap();
         assert_eq!(served(&world), (2, both.clone()), "{text:?}");
     }
     let world = world.restart(true).await;
@@ -148,13 +156,13 @@ async fn what_is_listed_stays_listed_until_its_end_or_a_command() {
     assert_eq!(served(&world), (2, both), "after a restart");
 
     let (issuer, actor) = (issuer_id(), act("x").actor);
-    let unlisted = world.authority.unlist(&issuer, [db].into(), &actor);
+    let unlisted = world.authority.ledger.unlist(&issuer, [db].into(), &actor);
     assert_eq!(unlisted.await.unwrap(), 1);
     assert_eq!(served(&world), (3, vec![puppet]));
     world.clock.advance(6 * 365 * 86_400);
-    world.authority.refresh_crls().await.unwrap();
+    world.authority.issuers.refresh_crls().await.unwrap();
     assert_eq!(served(&world), (4, vec![]), "the certificate has ended");
-    assert!(world.authority.is_revoked(&issuer, &puppet));
+    assert!(world.authority.ledger.is_revoked(&issuer, &puppet));
 }
 
 /// A restored store is behind the lists that agents have seen: its numbers jump ahead, and the list follows.
@@ -179,9 +187,9 @@ async fn after_a_restore_the_list_has_the_number_that_was_skipped_to() {
     let (number, listed) = served(&world);
     assert!(number > u64::from(CRL_NUMBERS_SKIPPED), "{number}");
     assert_eq!(listed, [serial]);
-    let state = world.authority.served_crl(&issuer_id()).unwrap();
+    let state = world.authority.issuers.served_crl(&issuer_id()).unwrap();
     assert_eq!(state.record.number, number);
-    world.authority.refresh_crls().await.unwrap();
+    world.authority.issuers.refresh_crls().await.unwrap();
     assert_eq!(served(&world).0, number, "once");
 }
 
@@ -196,7 +204,7 @@ async fn a_restart_that_switches_between_the_lists_makes_copies_old() {
         if is_on {
             turn_on(&world).await;
         }
-        let state = world.authority.served_crl(&issuer_id()).unwrap();
+        let state = world.authority.issuers.served_crl(&issuer_id()).unwrap();
         assert_eq!(state.modified, world.clock.now(), "on: {is_on}");
         assert_eq!(state.record.number, 0, "it is not made anew");
     }

@@ -12,8 +12,8 @@ use countersign_policy::{Effect, Explanation, Wishes};
 use countersign_testkit::csr::CsrBuilder;
 
 use crate::world::{
-    DOOR, TestClock, World, act, agent_signer, client_signer, csr, issuer_id, prepare, store,
-    submission, with_csr,
+    DOOR, RETAINING, TestClock, World, act, agent_signer, client_signer, csr, issuer_id, prepare,
+    store, submission, with_csr,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -26,12 +26,13 @@ async fn no_certificate_without_a_decision() {
             usages: vec!["client auth".to_owned()],
             expiration_seconds: None,
         };
-        world.authority.submit(asked).await.unwrap();
+        world.authority.requests.submit(asked).await.unwrap();
     }
-    world.authority.approve(act("b")).await.unwrap();
+    world.authority.requests.approve(act("b")).await.unwrap();
     let all = world
         .authority
-        .newest_certificates(&issuer_id(), None, 100)
+        .ledger
+        .newest_of_each(&issuer_id(), None, 100)
         .await
         .unwrap();
     assert_eq!(all.len(), 2);
@@ -40,7 +41,8 @@ async fn no_certificate_without_a_decision() {
         assert!(entry.explanation.by.is_some(), "{}", entry.name);
         let record = world
             .authority
-            .request(entry.request)
+            .requests
+            .get(entry.request)
             .await
             .unwrap()
             .unwrap();
@@ -49,7 +51,8 @@ async fn no_certificate_without_a_decision() {
     }
     let audit = world
         .authority
-        .audit(Default::default(), 100)
+        .audit
+        .after(Default::default(), 100)
         .await
         .unwrap();
     let actions: Vec<_> = audit
@@ -67,29 +70,39 @@ async fn revoked_stays_out() {
     let world = World::new(true).await;
     let issued = world
         .authority
+        .requests
         .submit(submission("web01"))
         .await
         .unwrap()
         .issued
         .unwrap();
     let serial = issued.intent().serial;
-    let before = world.authority.crl(&issuer_id()).unwrap().record.number;
+    let before = world
+        .authority
+        .issuers
+        .crl(&issuer_id())
+        .unwrap()
+        .record
+        .number;
     let actor = act("x").actor;
     let issuer = issuer_id();
     let revoke = || {
-        world
-            .authority
-            .revoke_name(&issuer, "web01", RevocationReason::KeyCompromise, &actor)
+        world.authority.ledger.revoke_name(
+            &issuer,
+            "web01",
+            RevocationReason::KeyCompromise,
+            &actor,
+        )
     };
     assert_eq!(revoke().await.unwrap(), 1);
     assert_eq!(revoke().await.unwrap(), 0, "revoking again changes nothing");
-    assert!(world.authority.is_revoked(&issuer_id(), &serial));
-    let crl = world.authority.crl(&issuer_id()).unwrap();
+    assert!(world.authority.ledger.is_revoked(&issuer_id(), &serial));
+    let crl = world.authority.issuers.crl(&issuer_id()).unwrap();
     assert_eq!(crl.record.number, before + 1, "one operation, one number");
     let parsed = Crl::parse(&crl.record.der).unwrap();
     assert!(parsed.serials().any(|listed| listed == serial));
 
-    let refused = world.authority.submit(submission("web01")).await;
+    let refused = world.authority.requests.submit(submission("web01")).await;
     assert!(
         matches!(
             refused,
@@ -101,9 +114,15 @@ async fn revoked_stays_out() {
         "{refused:?}"
     );
     let world = world.restart(true).await;
-    assert!(world.authority.is_revoked(&issuer_id(), &serial));
+    assert!(world.authority.ledger.is_revoked(&issuer_id(), &serial));
     assert_eq!(
-        world.authority.crl(&issuer_id()).unwrap().record.number,
+        world
+            .authority
+            .issuers
+            .crl(&issuer_id())
+            .unwrap()
+            .record
+            .number,
         crl.record.number,
         "a complete CRL is not made anew"
     );
@@ -141,18 +160,24 @@ async fn a_long_crl_follows_its_revocation() {
     };
     store(folder.path()).commit(change).await.unwrap();
     let world = World::on(folder, clock, true).await;
-    let mut news = world.authority.crl_news(&issuer).unwrap();
-    let issued = world.authority.submit(submission("web01")).await.unwrap();
+    let mut news = world.authority.issuers.crl_news(&issuer).unwrap();
+    let issued = world
+        .authority
+        .requests
+        .submit(submission("web01"))
+        .await
+        .unwrap();
     let serial = issued.issued.unwrap().intent().serial;
     let (reason, actor) = (RevocationReason::KeyCompromise, act("x").actor);
     let revoking = world
         .authority
+        .ledger
         .revoke_name(&issuer, "web01", reason, &actor);
     assert_eq!(revoking.await.unwrap(), 1);
-    assert!(world.authority.is_revoked(&issuer, &serial));
+    assert!(world.authority.ledger.is_revoked(&issuer, &serial));
     let listed = async {
         loop {
-            let crl = world.authority.crl(&issuer).unwrap();
+            let crl = world.authority.issuers.crl(&issuer).unwrap();
             let parsed = Crl::parse(&crl.record.der).unwrap();
             if parsed.serials().any(|listed| listed == serial) {
                 return parsed.entries().len();
@@ -168,14 +193,20 @@ async fn a_long_crl_follows_its_revocation() {
 async fn deny_by_default() {
     let world = World::new(false).await;
     for name in ["a", "b", "c"] {
-        let submitted = world.authority.submit(submission(name)).await.unwrap();
+        let submitted = world
+            .authority
+            .requests
+            .submit(submission(name))
+            .await
+            .unwrap();
         assert_eq!(submitted.state, RequestState::Pending);
     }
     assert_eq!(world.authority.recover().await.unwrap(), 0);
     assert!(
         world
             .authority
-            .newest_certificates(&issuer_id(), None, 10)
+            .ledger
+            .newest_of_each(&issuer_id(), None, 10)
             .await
             .unwrap()
             .is_empty()
@@ -185,6 +216,7 @@ async fn deny_by_default() {
     let world = World::new(true).await;
     let own = world
         .authority
+        .requests
         .submit(submission("ca.example.com"))
         .await
         .unwrap();
@@ -195,7 +227,7 @@ async fn deny_by_default() {
 async fn names_are_not_widened() {
     let world = World::new(true).await;
     let key = countersign_testkit::keys::p256_a();
-    let oid = |name| oid::puppet_oid(name).unwrap();
+    let oid = |name| oid::registered_oid(name).unwrap();
     let is_ca = ext::basic_constraints_ca();
     let hostile: Vec<(&str, Vec<u8>)> = vec![
         (
@@ -234,16 +266,18 @@ async fn names_are_not_widened() {
             .unwrap();
         let submitted = world
             .authority
+            .requests
             .submit(with_csr("web01", csr))
             .await
             .unwrap();
         assert!(submitted.unsignable.is_some(), "{case}");
-        world.authority.delete(act("web01")).await.unwrap();
+        world.authority.requests.delete(act("web01")).await.unwrap();
     }
     assert!(
         world
             .authority
-            .newest_certificate(&issuer_id(), "web01")
+            .ledger
+            .newest(&issuer_id(), "web01")
             .await
             .unwrap()
             .is_none()
@@ -257,6 +291,7 @@ async fn names_are_not_widened() {
         countersign_pki::CheckedCsr::check(&plain, &countersign_pki::CsrLimits::STANDARD).unwrap();
     let issued = world
         .authority
+        .requests
         .submit(with_csr("web01", csr))
         .await
         .unwrap()
@@ -280,15 +315,16 @@ async fn names_are_not_widened() {
 async fn what_was_deleted_frees_its_name_and_leaves_the_ledger() {
     let world = World::new(false).await;
     let mut kept = with_csr("obj", csr(&LeafKey::generate().unwrap(), "obj", &[]));
-    kept.retained = true;
-    world.authority.submit(kept).await.unwrap();
-    let record = world.authority.approve(act("obj")).await.unwrap();
+    kept.door = &RETAINING;
+    world.authority.requests.submit(kept).await.unwrap();
+    let record = world.authority.requests.approve(act("obj")).await.unwrap();
     assert!(record.live, "a retained request keeps its name");
-    world.authority.delete(act("obj")).await.unwrap();
+    world.authority.requests.delete(act("obj")).await.unwrap();
     assert!(
         world
             .authority
-            .request_at(&DOOR, "obj", Past::Include)
+            .requests
+            .at(&DOOR, "obj", Past::Include)
             .await
             .unwrap()
             .is_none()
@@ -296,7 +332,8 @@ async fn what_was_deleted_frees_its_name_and_leaves_the_ledger() {
     assert!(
         world
             .authority
-            .requests(RequestFilter::default())
+            .requests
+            .list(RequestFilter::default())
             .await
             .unwrap()
             .is_empty()
@@ -304,7 +341,8 @@ async fn what_was_deleted_frees_its_name_and_leaves_the_ledger() {
     assert!(
         world
             .authority
-            .newest_certificate(&issuer_id(), "obj")
+            .ledger
+            .newest(&issuer_id(), "obj")
             .await
             .unwrap()
             .is_some()
@@ -347,7 +385,7 @@ async fn names_are_not_widened_by_groups_or_by_what_is_dropped() {
         let mut asked = with_csr("obj", csr);
         asked.signer = client_signer();
         asked.wishes.usages = vec!["client auth".to_owned()];
-        let submitted = world.authority.submit(asked).await.unwrap();
+        let submitted = world.authority.requests.submit(asked).await.unwrap();
         assert_eq!(
             submitted.unsignable.is_none(),
             accepted,
@@ -355,11 +393,12 @@ async fn names_are_not_widened_by_groups_or_by_what_is_dropped() {
             submitted.unsignable
         );
         if accepted {
-            let record = world.authority.approve(act("obj")).await.unwrap();
+            let record = world.authority.requests.approve(act("obj")).await.unwrap();
             let (issuer, serial) = record.certificate.unwrap();
             let entry = world
                 .authority
-                .certificate(&issuer, &serial)
+                .ledger
+                .get(&issuer, &serial)
                 .await
                 .unwrap()
                 .unwrap();
@@ -371,7 +410,7 @@ async fn names_are_not_widened_by_groups_or_by_what_is_dropped() {
                 "RFC 5280 4.2.1.6: the only name is critical"
             );
         } else {
-            world.authority.delete(act("obj")).await.unwrap();
+            world.authority.requests.delete(act("obj")).await.unwrap();
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use countersign_authority::store::{Change, MachineFilter, Write};
 use countersign_authority::{
-    Authority, Imported, InventoryFault, OnExisting, Put, RequestId, Store, WindowFault,
+    Actor, Authority, Imported, InventoryFault, OnExisting, Put, RequestId, Store, WindowFault,
 };
 use countersign_pki::UnixTime;
-use countersign_policy::{BuildWindow, Machine, Requester};
+use countersign_policy::{BuildWindow, Machine};
 use futures_util::future::join_all;
 
 use crate::world::{self, START, World, act};
@@ -13,7 +13,7 @@ use crate::world::{self, START, World, act};
 const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
 
-fn admin() -> Requester {
+fn admin() -> Actor {
     act("").actor
 }
 
@@ -38,7 +38,11 @@ fn window(certname: &str) -> BuildWindow {
 
 /// The last entries of the audit log that tell of machines or windows: action, subject, detail.
 async fn told(authority: &Authority, last: usize) -> Vec<(String, String, String)> {
-    let audit = authority.audit(Default::default(), 10_000).await.unwrap();
+    let audit = authority
+        .audit
+        .after(Default::default(), 10_000)
+        .await
+        .unwrap();
     let entries = audit.into_iter().map(|(_, entry)| entry);
     let ours = entries.filter(|entry| {
         ["machine", "window"]
@@ -57,7 +61,7 @@ async fn names(authority: &Authority) -> Vec<String> {
         limit: 10_000,
         ..MachineFilter::default()
     };
-    let page = authority.machines(filter).await.unwrap();
+    let page = authority.inventory.machines(filter).await.unwrap();
     page.into_iter().map(|record| record.machine.name).collect()
 }
 
@@ -67,6 +71,7 @@ async fn a_machine_is_added_once_replaced_on_demand_and_removed() {
         authority, clock, ..
     } = &World::new(false).await;
     let (added, put) = authority
+        .inventory
         .add_machine(machine("Web01.example.com."), OnExisting::Refuse, &admin())
         .await
         .unwrap();
@@ -76,10 +81,15 @@ async fn a_machine_is_added_once_replaced_on_demand_and_removed() {
         Machine::named("web01.example.com", UnixTime(START))
     );
     assert_eq!(
-        authority.machine("web01.example.com").await.unwrap(),
+        authority
+            .inventory
+            .machine("web01.example.com")
+            .await
+            .unwrap(),
         Some(added)
     );
     let again = authority
+        .inventory
         .add_machine(machine("web01.example.com"), OnExisting::Refuse, &admin())
         .await;
     assert!(matches!(again, Err(InventoryFault::Exists { .. })));
@@ -90,6 +100,7 @@ async fn a_machine_is_added_once_replaced_on_demand_and_removed() {
         ..machine("web01.example.com")
     };
     let (replaced, put) = authority
+        .inventory
         .add_machine(other, OnExisting::Replace, &admin())
         .await
         .unwrap();
@@ -97,16 +108,29 @@ async fn a_machine_is_added_once_replaced_on_demand_and_removed() {
     assert_eq!(replaced.machine.role, "web");
     assert_eq!(replaced.machine.created, UnixTime(START), "it is as old");
     assert_eq!(
-        authority.machine("web01.example.com").await.unwrap(),
+        authority
+            .inventory
+            .machine("web01.example.com")
+            .await
+            .unwrap(),
         Some(replaced)
     );
 
     let removed = authority
+        .inventory
         .remove_machine("WEB01.example.com", &admin())
         .await;
     removed.unwrap();
-    assert_eq!(authority.machine("web01.example.com").await.unwrap(), None);
+    assert_eq!(
+        authority
+            .inventory
+            .machine("web01.example.com")
+            .await
+            .unwrap(),
+        None
+    );
     let gone = authority
+        .inventory
         .remove_machine("web01.example.com", &admin())
         .await;
     assert!(matches!(gone, Err(InventoryFault::NotFound { .. })));
@@ -126,12 +150,14 @@ async fn a_record_that_is_refused_leaves_nothing() {
         ..machine("web02")
     };
     let refused = authority
+        .inventory
         .add_machine(bad.clone(), OnExisting::Replace, &admin())
         .await;
     assert!(matches!(refused, Err(InventoryFault::Invalid { .. })));
     let batch = vec![machine("web01"), bad];
     for on_existing in [OnExisting::Refuse, OnExisting::Replace] {
         let refused = authority
+            .inventory
             .import_machines(batch.clone(), on_existing, &admin())
             .await;
         assert!(matches!(refused, Err(InventoryFault::Invalid { name, .. }) if name == "web02"));
@@ -145,7 +171,11 @@ async fn a_record_that_is_refused_leaves_nothing() {
 async fn a_machine_is_added_by_one_of_many() {
     let World { authority, .. } = &World::new(false).await;
     let administrator = admin();
-    let add = |_| authority.add_machine(machine("web01"), OnExisting::Refuse, &administrator);
+    let add = |_| {
+        authority
+            .inventory
+            .add_machine(machine("web01"), OnExisting::Refuse, &administrator)
+    };
     let outcomes = join_all((0..32).map(add)).await;
     assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1);
     let exists = |outcome: &&Result<_, _>| matches!(outcome, Err(InventoryFault::Exists { .. }));
@@ -163,6 +193,7 @@ async fn an_import_is_one_entry_of_the_audit_log_per_batch() {
     };
     let import = async |machines, on_existing| {
         authority
+            .inventory
             .import_machines(machines, on_existing, &admin())
             .await
     };
@@ -186,7 +217,8 @@ async fn an_import_is_one_entry_of_the_audit_log_per_batch() {
     );
 
     let existing = authority
-        .existing_machines(machines(1198, 1203))
+        .inventory
+        .existing_machines(machines(1198, 1203), &admin())
         .await
         .unwrap();
     assert_eq!(existing, ["host-1198", "host-1199"]);
@@ -225,6 +257,7 @@ async fn to_write_a_record_again_does_not_forget_its_enrolment() {
     drop(store);
     let World { authority, .. } = &World::on(folder, clock, false).await;
     let replaced = authority
+        .inventory
         .add_machine(
             Machine::named("web01", UnixTime(1)),
             OnExisting::Replace,
@@ -235,10 +268,11 @@ async fn to_write_a_record_again_does_not_forget_its_enrolment() {
     assert_eq!(record.machine.enrolled, Some(UnixTime(START)));
     assert_eq!(record.request, Some(request));
     let imported = authority
+        .inventory
         .import_machines(vec![machine("web01")], OnExisting::Replace, &admin())
         .await;
     assert_eq!(imported.unwrap().replaced, 1);
-    let record = authority.machine("web01").await.unwrap().unwrap();
+    let record = authority.inventory.machine("web01").await.unwrap().unwrap();
     assert_eq!(record.machine.enrolled, Some(UnixTime(START)));
     assert_eq!(record.request, Some(request));
 }
@@ -247,6 +281,7 @@ async fn to_write_a_record_again_does_not_forget_its_enrolment() {
 async fn a_window_is_opened_replaced_and_closed() {
     let World { authority, .. } = &World::new(false).await;
     let (opened, put) = authority
+        .inventory
         .open_window(window("Web01.example.com"), &admin())
         .await
         .unwrap();
@@ -260,7 +295,11 @@ async fn a_window_is_opened_replaced_and_closed() {
         }
     );
     assert_eq!(
-        authority.window("web01.example.com").await.unwrap(),
+        authority
+            .inventory
+            .window("web01.example.com")
+            .await
+            .unwrap(),
         Some(opened.clone())
     );
     let trusting = BuildWindow {
@@ -268,13 +307,33 @@ async fn a_window_is_opened_replaced_and_closed() {
         max_issuances: 3,
         ..opened
     };
-    let (_, put) = authority.open_window(trusting, &admin()).await.unwrap();
+    let (_, put) = authority
+        .inventory
+        .open_window(trusting, &admin())
+        .await
+        .unwrap();
     assert_eq!(put, Put::Replaced);
-    assert_eq!(authority.windows(None, 10).await.unwrap().len(), 1);
-    let closed = authority.close_window("web01.example.com", &admin()).await;
+    assert_eq!(
+        authority.inventory.windows(None, 10).await.unwrap().len(),
+        1
+    );
+    let closed = authority
+        .inventory
+        .close_window("web01.example.com", &admin())
+        .await;
     closed.unwrap();
-    assert!(authority.windows(None, 10).await.unwrap().is_empty());
-    let gone = authority.close_window("web01.example.com", &admin()).await;
+    assert!(
+        authority
+            .inventory
+            .windows(None, 10)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    let gone = authority
+        .inventory
+        .close_window("web01.example.com", &admin())
+        .await;
     assert!(matches!(gone, Err(WindowFault::NotFound { .. })));
 
     let entry = |action: &str, detail: &str| {
@@ -347,16 +406,27 @@ async fn a_window_that_makes_no_sense_is_refused() {
             "max_issuances must be from 1 to 1000",
         ),
     ] {
-        let refused = authority.open_window(window, &admin()).await;
+        let refused = authority.inventory.open_window(window, &admin()).await;
         assert_eq!(refused.unwrap_err().to_string(), why);
     }
-    assert!(authority.windows(None, 10).await.unwrap().is_empty());
+    assert!(
+        authority
+            .inventory
+            .windows(None, 10)
+            .await
+            .unwrap()
+            .is_empty()
+    );
     let longest = BuildWindow {
         closes_at: now.plus_seconds(30 * DAY),
         max_issuances: 1000,
         ..window("a")
     };
-    authority.open_window(longest, &admin()).await.unwrap();
+    authority
+        .inventory
+        .open_window(longest, &admin())
+        .await
+        .unwrap();
 }
 
 /// Windows are shown for a day after they closed; then they are forgotten, with one entry in the audit log.
@@ -367,20 +437,28 @@ async fn closed_windows_are_forgotten_after_a_day() {
     } = &World::new(false).await;
     for number in 0..600 {
         let window = window(&format!("host-{number}"));
-        authority.open_window(window, &admin()).await.unwrap();
+        authority
+            .inventory
+            .open_window(window, &admin())
+            .await
+            .unwrap();
     }
     let long = BuildWindow {
         closes_at: UnixTime(START).plus_seconds(3 * DAY),
         ..window("long")
     };
-    authority.open_window(long, &admin()).await.unwrap();
+    authority
+        .inventory
+        .open_window(long, &admin())
+        .await
+        .unwrap();
     clock.advance(i64::try_from(HOUR + DAY).unwrap());
-    let collected = authority.collect(&[]).await.unwrap();
+    let collected = authority.requests.collect(&[]).await.unwrap();
     assert_eq!(collected.windows, 0, "to the second");
     clock.advance(1);
-    let collected = authority.collect(&[]).await.unwrap();
+    let collected = authority.requests.collect(&[]).await.unwrap();
     assert_eq!(collected.windows, 600);
-    let left = authority.windows(None, 10).await.unwrap();
+    let left = authority.inventory.windows(None, 10).await.unwrap();
     assert_eq!(left.len(), 1);
     let entry = |count: u32| {
         (
@@ -390,5 +468,5 @@ async fn closed_windows_are_forgotten_after_a_day() {
         )
     };
     assert_eq!(told(authority, 2).await, [entry(500), entry(100)]);
-    assert_eq!(authority.collect(&[]).await.unwrap().windows, 0);
+    assert_eq!(authority.requests.collect(&[]).await.unwrap().windows, 0);
 }

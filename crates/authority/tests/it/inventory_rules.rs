@@ -186,7 +186,7 @@ async fn a_machine_is_compared_with_its_record() {
         let record = site.ask(kept(&object, csr)).await;
         let found = site.machine(&name).await;
         let step = &record.explanation.steps[0];
-        assert_eq!(step.code, *code, "{case}: {}", step.reason);
+        assert_eq!(step.code.as_str(), *code, "{case}: {}", step.reason);
         if *code == "machine" {
             assert_eq!(record.state, RequestState::Issued, "{case}");
             assert_eq!(found.machine.enrolled, at(HOUR), "{case}");
@@ -208,7 +208,10 @@ async fn a_machine_is_compared_with_its_record() {
         );
     }
     let stranger = site.ask(submission("stranger.example.com")).await;
-    assert_eq!(stranger.explanation.steps[0].code, "machine_unknown");
+    assert_eq!(
+        stranger.explanation.steps[0].code.as_str(),
+        "machine_unknown"
+    );
     assert_eq!(stranger.evidence.machine, Some(None));
 }
 
@@ -238,11 +241,12 @@ async fn a_machine_enrols_once_if_the_rule_or_its_record_says_so() {
         assert_eq!(second.state, again, "{case}");
         if again == RequestState::Pending {
             let step = &second.explanation.steps[0];
-            assert_eq!(step.code, "machine_enrolled", "{case}");
+            assert_eq!(step.code.as_str(), "machine_enrolled", "{case}");
         }
         let dotted = site.ask(object("third", "web01.", &new_key())).await;
         assert_eq!(
-            dotted.explanation.steps[0].code, "machine_unknown",
+            dotted.explanation.steps[0].code.as_str(),
+            "machine_unknown",
             "{case}"
         );
         // The first time stands.
@@ -275,11 +279,15 @@ async fn a_window_is_for_its_name_its_time_and_its_count() {
                 ..change
             };
             let admin = act("").actor;
-            site.authority().open_window(opened, &admin).await.unwrap();
+            site.authority()
+                .inventory
+                .open_window(opened, &admin)
+                .await
+                .unwrap();
         }
         let record = site.ask(submission(name)).await;
         let step = &record.explanation.steps[0];
-        assert_eq!(step.code, code, "{name}");
+        assert_eq!(step.code.as_str(), code, "{name}");
         let issued = code == "window";
         let state = [RequestState::Pending, RequestState::Issued][usize::from(issued)];
         assert_eq!(record.state, state, "{name}");
@@ -313,13 +321,13 @@ async fn a_window_is_for_its_name_its_time_and_its_count() {
     site.open_window("late", 1).await;
     site.world.clock.advance(i64::try_from(HOUR).unwrap());
     let late = site.ask(submission("late")).await;
-    assert_eq!(late.explanation.steps[0].code, "window_closed");
+    assert_eq!(late.explanation.steps[0].code.as_str(), "window_closed");
 }
 
 fn instance(csr: CsrBuilder, id: &str) -> CsrBuilder {
-    csr.extension(&oid::puppet_oid("pp_instance_id").unwrap(), id)
+    csr.extension(&oid::registered_oid("pp_instance_id").unwrap(), id)
 }
 
 fn both(csr: CsrBuilder, id: &str) -> CsrBuilder {
-    instance(csr, id).extension(&oid::puppet_oid("pp_uuid").unwrap(), "4C4C4544")
+    instance(csr, id).extension(&oid::registered_oid("pp_uuid").unwrap(), "4C4C4544")
 }

@@ -134,7 +134,12 @@ fn signatures_count_and_not_names() {
 async fn leaves_are_no_cas_and_leave_no_issuer() {
     let cas = Cas::new();
     let world = World::with_chain(&cas.bundle("root own middle"), own()).await;
-    let leaf = world.authority.submit(submission("web01")).await.unwrap();
+    let leaf = world
+        .authority
+        .requests
+        .submit(submission("web01"))
+        .await
+        .unwrap();
     let leaf = Certificate::parse(leaf.issued.unwrap().der()).unwrap();
     assert_eq!(leaf.issuer().der(), cas.own.certificate.subject().der());
     assert_eq!(leaf.alt_names(), [AltName::Dns("web01".into())]);
@@ -200,7 +205,7 @@ async fn what_was_drafted_before_an_issuer_was_replaced_is_signed_by_the_key_bef
         true,
     )
     .await;
-    let old = authority.issuer(&issuer_id()).unwrap();
+    let old = authority.issuers.get(&issuer_id()).unwrap();
 
     let new_key = ReadKey::from_file(&second.path().join("key.pem")).unwrap();
     let chain = std::fs::read(second.path().join("ca.pem")).unwrap();
@@ -211,12 +216,17 @@ async fn what_was_drafted_before_an_issuer_was_replaced_is_signed_by_the_key_bef
     let submissions: Vec<_> = (0..200)
         .map(|n| {
             let authority = authority.clone();
-            tokio::spawn(async move { authority.submit(submission(&format!("host{n}"))).await })
+            tokio::spawn(async move {
+                authority
+                    .requests
+                    .submit(submission(&format!("host{n}")))
+                    .await
+            })
         })
         .collect();
     keys.replace(&issuer_id(), new_key).unwrap();
-    authority.replace_issuer(new).await.unwrap();
-    authority.announce_issuer(&issuer_id()).await.unwrap();
+    authority.issuers.replace(new).await.unwrap();
+    authority.issuers.announce(&issuer_id()).await.unwrap();
 
     for submitted in submissions {
         let issued = submitted.await.unwrap().unwrap().issued.unwrap();
@@ -226,12 +236,16 @@ async fn what_was_drafted_before_an_issuer_was_replaced_is_signed_by_the_key_bef
         assert_eq!(signs(&public_key), by_new);
         assert_eq!(signs(old.certificate().spki_der()), !by_new);
     }
-    let after = authority.submit(submission("after")).await.unwrap();
+    let after = authority
+        .requests
+        .submit(submission("after"))
+        .await
+        .unwrap();
     let after = Certificate::parse(after.issued.unwrap().der()).unwrap();
     assert!(after.verify_signed_by(&public_key).is_ok());
-    let current = authority.issuer(&issuer_id()).unwrap();
+    let current = authority.issuers.get(&issuer_id()).unwrap();
     assert!(current.has_signed(&after));
-    let list = authority.crl(&issuer_id()).unwrap();
+    let list = authority.issuers.crl(&issuer_id()).unwrap();
     let list = Crl::parse(&list.record.der).unwrap();
     assert!(list.verify_signed_by(&public_key).is_ok());
 }

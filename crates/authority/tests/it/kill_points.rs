@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use countersign_authority::store::{Past, Store};
+use countersign_authority::store::Past;
+use countersign_authority::store::{IssuerReads as _, LedgerReads as _, RequestReads as _};
 use countersign_authority::{Authority, RequestState};
 use countersign_pki::{Certificate, Crl, RevocationReason, Serial, UnixTime};
 use countersign_policy::Effect;
@@ -127,6 +128,7 @@ async fn child(folder: &Path) {
 /// Issues `auto`, stores and approves `manual`, renews and revokes `auto`, and says what was acknowledged.
 async fn short_life(authority: &Authority) {
     let issued = authority
+        .requests
         .submit(world::submission("auto"))
         .await
         .unwrap()
@@ -136,14 +138,15 @@ async fn short_life(authority: &Authority) {
     let mut manual = world::submission("manual");
     manual.signer = world::client_signer();
     manual.wishes.usages = vec!["client auth".to_owned()];
-    authority.submit(manual).await.unwrap();
+    authority.requests.submit(manual).await.unwrap();
     acknowledge("stored");
     let mut act = world::act("manual");
     act.lifetime = Some(CHOSEN_LIFETIME);
-    let record = authority.approve(act).await.unwrap();
+    let record = authority.requests.approve(act).await.unwrap();
     acknowledge(&format!("approved {}", record.certificate.unwrap().1));
     let actor = world::act("x").actor;
     let renewed = authority
+        .ledger
         .renew(
             &issuer_id(),
             &issued.intent().serial,
@@ -152,8 +155,9 @@ async fn short_life(authority: &Authority) {
         )
         .await
         .unwrap();
-    acknowledge(&format!("renewed {}", renewed.intent().serial));
+    acknowledge(&format!("renewed {}", renewed.serial()));
     authority
+        .ledger
         .revoke_name(
             &issuer_id(),
             "auto",
@@ -193,7 +197,8 @@ async fn check(folder: &Path, acknowledged: &HashMap<String, String>, step: &str
     }
     assert!(auto.len() <= 2, "step {step}: {auto:?}");
     let manual = authority
-        .request_at(&DOOR, "manual", Past::Include)
+        .requests
+        .at(&DOOR, "manual", Past::Include)
         .await
         .unwrap();
     if acknowledged.contains_key("stored") {
@@ -209,7 +214,10 @@ async fn check(folder: &Path, acknowledged: &HashMap<String, String>, step: &str
     }
     if acknowledged.contains_key("revoked") {
         for serial in &auto {
-            assert!(authority.is_revoked(&issuer_id(), serial), "step {step}");
+            assert!(
+                authority.ledger.is_revoked(&issuer_id(), serial),
+                "step {step}"
+            );
         }
     }
 
@@ -232,7 +240,8 @@ async fn check(folder: &Path, acknowledged: &HashMap<String, String>, step: &str
         assert_eq!(record.certificate.is_some(), expected, "step {step}");
     }
     for entry in authority
-        .newest_certificates(&issuer_id(), None, 100)
+        .ledger
+        .newest_of_each(&issuer_id(), None, 100)
         .await
         .unwrap()
     {
@@ -256,7 +265,7 @@ async fn check(folder: &Path, acknowledged: &HashMap<String, String>, step: &str
             assert_eq!(certificate.not_after(), end, "step {step}: as approved");
         }
     }
-    let crl = authority.crl(&issuer_id()).unwrap();
+    let crl = authority.issuers.crl(&issuer_id()).unwrap();
     let listed: Vec<Serial> = Crl::parse(&crl.record.der).unwrap().serials().collect();
     let (_, revoked) = store
         .revocations(&issuer_id(), authority.now())
@@ -277,7 +286,8 @@ async fn check(folder: &Path, acknowledged: &HashMap<String, String>, step: &str
 
 async fn current(authority: &Authority, name: &str) -> Option<Serial> {
     authority
-        .newest_certificate(&issuer_id(), name)
+        .ledger
+        .newest(&issuer_id(), name)
         .await
         .unwrap()
         .map(|entry| entry.serial)

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use countersign_authority::store::Store;
+use countersign_authority::store::{
+    AuditReads as _, InventoryReads as _, LedgerReads as _, RequestReads as _,
+};
 use countersign_authority::{Authority, OnExisting, RequestState};
 use countersign_pki::{Serial, UnixTime};
 use countersign_policy::{Machine, Policy};
@@ -59,7 +62,11 @@ async fn prepared() -> tempfile::TempDir {
     } = World::new(false).await;
     add_machine(&authority, "once").await;
     let (admin, window) = (act("").actor, window("built", UnixTime(START)));
-    authority.open_window(window, &admin).await.unwrap();
+    authority
+        .inventory
+        .open_window(window, &admin)
+        .await
+        .unwrap();
     drop(authority);
     // It waits until the database is closed.
     drop(world::store(folder.path()));
@@ -68,7 +75,9 @@ async fn prepared() -> tempfile::TempDir {
 
 async fn add_machine(authority: &Authority, name: &str) {
     let (admin, machine) = (act("").actor, Machine::named(name, UnixTime(START)));
-    let added = authority.add_machine(machine, OnExisting::Refuse, &admin);
+    let added = authority
+        .inventory
+        .add_machine(machine, OnExisting::Refuse, &admin);
     added.await.map(drop).unwrap();
 }
 
@@ -98,11 +107,11 @@ async fn start(
     keys: Arc<dyn countersign_authority::KeyStore>,
 ) -> Authority {
     let authority = world::authority(folder, store, keys, TestClock::new(), false).await;
-    authority.set_policy(Policy {
+    authority.set_rules(authority.rules().with_policy(Policy {
         generation: 1,
         rules: rules_of(&folder.join("policy.yaml"), RULES),
         ..Policy::default()
-    });
+    }));
     authority
 }
 
@@ -113,15 +122,29 @@ async fn short_life(authority: &Authority) {
         ("once", agent("once", &key)),
         ("built", object("object", "built", &key)),
     ] {
-        let issued = authority.submit(asked).await.unwrap().issued.unwrap();
+        let issued = authority
+            .requests
+            .submit(asked)
+            .await
+            .unwrap()
+            .issued
+            .unwrap();
         acknowledge(&format!("{name} {}", issued.intent().serial));
     }
-    let waits = authority.submit(agent("later", &key)).await.unwrap();
+    let waits = authority
+        .requests
+        .submit(agent("later", &key))
+        .await
+        .unwrap();
     assert_eq!(waits.state, RequestState::Pending);
     acknowledge("waits");
     add_machine(authority, "later").await;
     acknowledge("added");
-    let again = authority.submit(agent("later", &key)).await.unwrap();
+    let again = authority
+        .requests
+        .submit(agent("later", &key))
+        .await
+        .unwrap();
     let issued = again.issued.unwrap();
     acknowledge(&format!("later {}", issued.intent().serial));
 }
@@ -149,7 +172,7 @@ async fn check(folder: &Path, acknowledged: &HashMap<String, String>, step: &str
 
         // Another key, at another door, for a signer that does not mind a second certificate.
         let asked = object(&format!("again-{name}"), name, &new_key());
-        let state = authority.submit(asked).await.unwrap().state;
+        let state = authority.requests.submit(asked).await.unwrap().state;
         let expected = match is_used {
             Some(false) => RequestState::Issued,
             Some(true) | None => RequestState::Pending,
@@ -177,17 +200,17 @@ async fn check(folder: &Path, acknowledged: &HashMap<String, String>, step: &str
 }
 
 async fn serials(authority: &Authority, name: &str) -> Vec<Serial> {
-    let all = authority.certificates_of(&issuer_id(), name).await.unwrap();
+    let all = authority.ledger.of_name(&issuer_id(), name).await.unwrap();
     all.into_iter().map(|entry| entry.serial).collect()
 }
 
 /// Whether the evidence for a name is used up; `None`: there is none.
 async fn is_used(authority: &Authority, name: &str) -> Option<bool> {
     if name == "built" {
-        let window = authority.window(name).await.unwrap()?;
+        let window = authority.inventory.window(name).await.unwrap()?;
         return Some(window.issuances == window.max_issuances);
     }
-    let record = authority.machine(name).await.unwrap()?;
+    let record = authority.inventory.machine(name).await.unwrap()?;
     assert_eq!(record.request.is_some(), record.machine.enrolled.is_some());
     Some(record.request.is_some())
 }

@@ -15,6 +15,7 @@ use countersign_testkit::chain::Ca;
 use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::keys;
 
+use crate::profiles;
 use crate::world::{self, START, TestClock, issuer_id, with_csr};
 
 const HOUR: i64 = 3600;
@@ -36,8 +37,8 @@ fn issuer() -> Issuer {
 fn validity_is_what_was_asked_for_within_the_signing_duration_and_the_life_of_the_ca() {
     let issuer = issuer();
     let end = issuer.not_after().0;
-    let year = Profile::kube_apiserver_client();
-    let two_hours = Profile::kubelet_serving().with_longest_life(7200);
+    let year = profiles::client();
+    let two_hours = profiles::client().with_longest_life(7200);
     let rows = [
         ("nothing asked", &year, None, START, YEAR - BACKDATE),
         (
@@ -107,12 +108,16 @@ async fn signed(profile: Profile, request: &CsrBuilder, usages: &[&str]) -> Cert
     let csr = CheckedCsr::check(&request.sign(keys::p256_a()), &CsrLimits::STANDARD).unwrap();
     let mut submission = with_csr("object", csr);
     submission.signer = signer;
-    submission.retained = true;
+    submission.door = &world::RETAINING;
     submission.wishes = wishes(usages);
-    authority.submit(submission).await.unwrap();
-    let record = authority.approve(world::act("object")).await.unwrap();
+    authority.requests.submit(submission).await.unwrap();
+    let record = authority
+        .requests
+        .approve(world::act("object"))
+        .await
+        .unwrap();
     let (issuer, serial) = record.certificate.unwrap();
-    let entry = authority.certificate(&issuer, &serial).await.unwrap();
+    let entry = authority.ledger.get(&issuer, &serial).await.unwrap();
     Certificate::parse(&entry.unwrap().der).unwrap()
 }
 
@@ -145,7 +150,7 @@ async fn extensions_stand_in_the_order_of_the_original_and_usages_in_theirs() {
     // In the opposite order of that in which they are written.
     let mut all: Vec<&str> = Usage::names().collect();
     all.reverse();
-    let certificate = signed(Profile::legacy_unknown(), &request, &all).await;
+    let certificate = signed(profiles::anything(), &request, &all).await;
     assert_eq!(
         extensions(&certificate),
         [
@@ -181,7 +186,7 @@ async fn extensions_stand_in_the_order_of_the_original_and_usages_in_theirs() {
 
     // Nothing is written of which there is nothing; an empty subject makes the names critical.
     let nameless = CsrBuilder::without_subject().dns("a");
-    let certificate = signed(Profile::legacy_unknown(), &nameless, &[]).await;
+    let certificate = signed(profiles::anything(), &nameless, &[]).await;
     assert_eq!(
         extensions(&certificate),
         [
@@ -201,7 +206,7 @@ fn patterns(texts: &[&str]) -> Vec<Pattern> {
 
 /// A site's own signer with every kind of bound.
 fn bounded() -> Profile {
-    let mut profile = Profile::legacy_unknown();
+    let mut profile = profiles::anything();
     profile.subjects = SubjectBounds {
         common_names: patterns(&["*.vpn.example.com", "gateway"]),
         organizations: OrganizationRule::Among {
@@ -368,6 +373,14 @@ fn a_signer_of_a_site_certifies_what_its_declaration_permits_and_nothing_else() 
             (told, _) => panic!("{what}: {told:?}"),
         }
     }
+}
+
+#[test]
+fn a_request_that_was_only_judged_is_never_signed() {
+    let der = good().alt_name(0x82, b"").sign(keys::p256_a());
+    let csr = CheckedCsr::judged(&der).unwrap();
+    let told = bounded().examine(&csr, "object", &wishes(&[]));
+    assert!(matches!(told, Err(ProfileFault::Weak { .. })), "{told:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

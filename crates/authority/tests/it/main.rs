@@ -5,13 +5,16 @@
 )]
 
 mod access;
+mod adoption;
 mod ancestors;
 mod audited_acts;
+mod authorisation;
 mod autosign;
 mod bootstrap;
 mod broken_evidence;
 mod collection;
 mod deciders;
+mod disk_use;
 mod duplicates;
 mod enrolment;
 mod infrastructure;
@@ -22,9 +25,13 @@ mod issuers;
 mod kill_points;
 mod kill_points_of_evidence;
 mod kubernetes_certificates;
+mod logs;
 mod objects;
 mod once;
 mod policies;
+mod previous_schema;
+mod profiles;
+mod reconciliation;
 mod reconsideration;
 mod recovery;
 mod renewal;
@@ -36,6 +43,7 @@ mod settlement;
 mod site;
 mod token_concurrency;
 mod token_conformance;
+mod token_forgery;
 mod token_kill_points;
 mod token_kills;
 mod token_model;

@@ -20,12 +20,16 @@ fn order(name: &str, body: &str, expected: Option<Revision>) -> ObjectOrder {
         actor: Requester::authority(),
         expected,
         body: body.as_bytes().to_vec(),
-        detail: format!("now {body}"),
+        detail: Some(format!("now {body}")),
     }
 }
 
 async fn audited(authority: &Authority) -> Vec<(String, String, String)> {
-    let entries = authority.audit(Revision::default(), 1000).await.unwrap();
+    let entries = authority
+        .audit
+        .after(Revision::default(), 1000)
+        .await
+        .unwrap();
     let entries = entries.into_iter().map(|(_, entry)| entry);
     let of_objects = entries.filter(|entry| entry.subject.starts_with("clusterroles."));
     of_objects
@@ -37,36 +41,41 @@ async fn audited(authority: &Authority) -> Vec<(String, String, String)> {
 async fn an_object_lives_under_its_name_and_every_change_is_told() {
     let world = World::new(false).await;
     let authority = &world.authority;
-    let made = authority.create_object(order("a", "1", None)).await;
+    let made = authority.objects.create(order("a", "1", None)).await;
     let made = made.unwrap();
-    let again = authority.create_object(order("a", "2", None)).await;
+    let again = authority.objects.create(order("a", "2", None)).await;
     assert!(
         matches!(again, Err(ObjectFault::Exists { .. })),
         "{again:?}"
     );
 
-    let same = authority.update_object(order("a", "1", None)).await;
+    let same = authority.objects.update(order("a", "1", None)).await;
     assert_eq!(same.unwrap(), made, "nothing changed");
     let seen = Some(made.version);
     let changed = authority
-        .update_object(order("a", "2", seen))
+        .objects
+        .update(order("a", "2", seen))
         .await
         .unwrap();
     assert_eq!((changed.id, changed.created), (made.id, made.created));
     assert!(changed.version > made.version);
-    let late = authority.update_object(order("a", "3", seen)).await;
+    let late = authority.objects.update(order("a", "3", seen)).await;
     assert!(matches!(late, Err(ObjectFault::Changed { .. })), "{late:?}");
-    let late = authority.delete_object(order("a", "", seen)).await;
+    let late = authority.objects.delete(order("a", "", seen)).await;
     assert!(matches!(late, Err(ObjectFault::Changed { .. })), "{late:?}");
-    let found = authority.object(&made.key).await.unwrap();
+    let found = authority.objects.get(&made.key).await.unwrap();
     assert_eq!(found, Some(changed.clone()));
 
-    let gone = authority.delete_object(order("a", "", None)).await.unwrap();
+    let gone = authority
+        .objects
+        .delete(order("a", "", None))
+        .await
+        .unwrap();
     assert_eq!((gone.id, &gone.body), (made.id, &changed.body));
     assert!(gone.version > changed.version);
     for missing in [
-        authority.update_object(order("a", "3", None)).await,
-        authority.delete_object(order("a", "", None)).await,
+        authority.objects.update(order("a", "3", None)).await,
+        authority.objects.delete(order("a", "", None)).await,
     ] {
         let missing = missing.unwrap_err();
         assert_eq!(
@@ -75,7 +84,11 @@ async fn an_object_lives_under_its_name_and_every_change_is_told() {
         );
     }
 
-    let states = authority.states(Revision::default(), 100).await.unwrap();
+    let states = authority
+        .objects
+        .states(Revision::default(), 100)
+        .await
+        .unwrap();
     let objects = states.into_iter().map(|state| match state.state {
         State::Object(object) => (state.kind, *object),
         State::Request(request) => panic!("{request:?}"),
@@ -103,19 +116,26 @@ async fn those_who_change_an_object_at_once_all_succeed_or_are_told() {
     let world = World::new(false).await;
     let authority = &world.authority;
     let made = authority
-        .create_object(order("a", "0", None))
+        .objects
+        .create(order("a", "0", None))
         .await
         .unwrap();
     let blind = (1..=4).map(|number| {
         let body = number.to_string();
-        async move { authority.update_object(order("a", &body, None)).await }
+        async move { authority.objects.update(order("a", &body, None)).await }
     });
     let ended = futures_util::future::join_all(blind).await;
     assert!(ended.iter().all(Result::is_ok), "{ended:?}");
-    let at = authority.object(&made.key).await.unwrap().unwrap().version;
+    let at = authority
+        .objects
+        .get(&made.key)
+        .await
+        .unwrap()
+        .unwrap()
+        .version;
     let seen = (5..=8).map(|number| {
         let body = number.to_string();
-        async move { authority.update_object(order("a", &body, Some(at))).await }
+        async move { authority.objects.update(order("a", &body, Some(at))).await }
     });
     let ended = futures_util::future::join_all(seen).await;
     assert_eq!(ended.iter().flatten().count(), 1, "{ended:?}");
@@ -132,22 +152,26 @@ async fn the_history_is_forgotten_up_to_what_is_asked_for() {
     let authority = &world.authority;
     let made = (0..MANY).map(|number| {
         let name = number.to_string();
-        async move { authority.create_object(order(&name, "1", None)).await }
+        async move { authority.objects.create(order(&name, "1", None)).await }
     });
     let made = futures_util::future::join_all(made).await;
     let versions = made.into_iter().map(|made| made.unwrap().version);
     let before = versions.max().unwrap();
-    authority.trim_states(before).await.unwrap();
-    let left = authority.states(Revision::default(), 10).await.unwrap();
+    authority.objects.trim(before).await.unwrap();
+    let left = authority
+        .objects
+        .states(Revision::default(), 10)
+        .await
+        .unwrap();
     assert_eq!(left.len(), 1);
-    let horizon = authority.states_horizon().await.unwrap();
+    let horizon = authority.objects.horizon(usize::MAX).await.unwrap();
     assert_eq!(horizon.0 + 1, before.0);
-    let (at, objects) = authority.objects().await.unwrap();
+    let (at, objects) = authority.objects.all().await.unwrap();
     assert_eq!((at, objects.len()), (authority.revision(), MANY));
     // Nothing is forgotten that is still to come.
-    authority.trim_states(Revision(u64::MAX)).await.unwrap();
+    authority.objects.trim(Revision(u64::MAX)).await.unwrap();
     let revision = authority.revision();
-    assert!(authority.states_horizon().await.unwrap() < revision);
-    authority.trim_states(before).await.unwrap();
+    assert!(authority.objects.horizon(usize::MAX).await.unwrap() < revision);
+    authority.objects.trim(before).await.unwrap();
     assert_eq!(authority.revision(), revision, "there was nothing to do");
 }

@@ -25,7 +25,7 @@ fn at_both_doors(name: &str) -> Vec<Submission> {
 async fn at_once(site: &Site, asked: Vec<Submission>) -> Vec<(String, RequestState)> {
     let tasks = asked.into_iter().map(|submission| {
         let authority = site.authority().clone();
-        tokio::spawn(async move { authority.submit(submission).await })
+        tokio::spawn(async move { authority.requests.submit(submission).await })
     });
     let done = join_all(tasks).await.into_iter();
     done.filter_map(|submitted| submitted.unwrap().ok())
@@ -126,19 +126,27 @@ async fn what_is_withdrawn_meanwhile_approves_nothing() {
     let remove: Withdrawal = |authority| {
         Box::pin(async move {
             let admin = act("").actor;
-            authority.remove_machine("web01", &admin).await.unwrap();
+            authority
+                .inventory
+                .remove_machine("web01", &admin)
+                .await
+                .unwrap();
         })
     };
     let close: Withdrawal = |authority| {
         Box::pin(async move {
             let admin = act("").actor;
-            authority.close_window("web01", &admin).await.unwrap();
+            authority
+                .inventory
+                .close_window("web01", &admin)
+                .await
+                .unwrap();
         })
     };
     let use_up: Withdrawal = |authority| {
         Box::pin(async move {
             let other = object("other", "web01", &new_key());
-            let state = authority.submit(other).await.unwrap().state;
+            let state = authority.requests.submit(other).await.unwrap().state;
             assert_eq!(state, RequestState::Issued);
         })
     };
@@ -170,10 +178,10 @@ async fn what_is_withdrawn_meanwhile_approves_nothing() {
                 site.ask(asked).await;
             }
             let door = KEEPING;
-            let record = site.authority().request_at(&door, "object", Past::Ignore);
+            let record = site.authority().requests.at(&door, "object", Past::Ignore);
             let record = record.await.unwrap().unwrap();
             assert_eq!(record.state, RequestState::Pending, "{kind}");
-            assert_eq!(record.explanation.steps[0].code, code, "{kind}");
+            assert_eq!(record.explanation.steps[0].code.as_str(), code, "{kind}");
             assert_eq!(site.certificates("web01").await, certificates, "{kind}");
             let asked = 1 + usize::from(waits_first) + certificates;
             assert_eq!(site.deciders.asked().len(), asked, "{kind}");

@@ -39,7 +39,8 @@ async fn a_text_keeps_its_number_until_another_comes_in_force() {
     }
     let audit = world
         .authority
-        .audit(Default::default(), 1000)
+        .audit
+        .after(Default::default(), 1000)
         .await
         .unwrap();
     let loaded = audit.iter().map(|(_, entry)| entry);
@@ -108,7 +109,10 @@ async fn a_verdict_leads_to_the_policy_that_gave_it() {
 async fn it_is_told_who_is_shown_complete_requests() {
     let site = Site::new("- {name: a, approve: {always: {}}}").await;
     let addresses = ["https://a.example/", "https://b.example/"].map(str::to_owned);
-    let shown = site.authority().complete_requests_are_shown(&addresses);
+    let shown = site
+        .authority()
+        .audit
+        .complete_requests_are_shown(&addresses);
     shown.await.unwrap();
     let told = site.told("webhook.complete_requests").await;
     let told: Vec<String> = told.into_iter().map(|(_, entry)| entry.subject).collect();

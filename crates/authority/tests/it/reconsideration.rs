@@ -1,14 +1,13 @@
 //! Requests that wait and are judged again, and what is turned away and comes back.
 
 use countersign_authority::store::{Past, RequestFilter};
-use countersign_authority::{
-    Authority, Duplicate, OnWaiting, Profile, RequestState, Signer, SubmitFault,
-};
+use countersign_authority::{Authority, Duplicate, OnWaiting, RequestState, Signer, SubmitFault};
 use countersign_pki::{CheckedCsr, CsrLimits, oid};
-use countersign_policy::{Deciding, Machine, Rule, RuleKind};
+use countersign_policy::{Deciding, Machine, ReasonCode, Rule, RuleKind};
 use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::keys;
 
+use crate::profiles;
 use crate::rules::is_requested;
 use crate::site::{
     DECIDER, KEEPING, Site, agent, allow, deny, new_key, object, pend, silence, start, webhook_rule,
@@ -31,16 +30,30 @@ async fn what_keeps_its_name_is_settled_when_its_evidence_appears() {
         assert!(waits.explanation.retry && waits.live);
         let before = site.authority().revision();
         for asked in 2..5 {
-            assert_eq!(site.authority().reconsider_waiting().await.unwrap(), 0);
+            assert_eq!(
+                site.authority()
+                    .requests
+                    .reconsider_waiting()
+                    .await
+                    .unwrap(),
+                0
+            );
             assert_eq!(site.deciders.asked().len(), asked);
         }
         assert_eq!(site.authority().revision(), before, "nothing has changed");
         site.deciders.say(answer);
         site.world.clock.advance(60);
-        assert_eq!(site.authority().reconsider_waiting().await.unwrap(), 1);
+        assert_eq!(
+            site.authority()
+                .requests
+                .reconsider_waiting()
+                .await
+                .unwrap(),
+            1
+        );
         let settled = site.record(waits.id).await;
         assert_eq!(settled.state, state);
-        assert_eq!(settled.explanation.code, code);
+        assert_eq!(settled.explanation.code.as_str(), code);
         assert_eq!(settled.explanation.at, start().plus_seconds(60));
         assert_eq!(settled.created, start());
         assert!(settled.live && !settled.explanation.retry);
@@ -55,7 +68,14 @@ async fn what_keeps_its_name_is_settled_when_its_evidence_appears() {
         assert_eq!(entry.generation, Some(1));
         assert_eq!(entry.verdict, Some(settled.explanation.effect));
         // It is over.
-        assert_eq!(site.authority().reconsider_waiting().await.unwrap(), 0);
+        assert_eq!(
+            site.authority()
+                .requests
+                .reconsider_waiting()
+                .await
+                .unwrap(),
+            0
+        );
         assert_eq!(site.deciders.asked().len(), 5);
     }
 }
@@ -66,14 +86,28 @@ async fn what_waits_for_another_reason_now_says_so() {
     let site = Site::new(&webhook_rule("")).await;
     let waits = site.ask(object("object", "web01", &new_key())).await;
     site.deciders.say(pend());
-    assert_eq!(site.authority().reconsider_waiting().await.unwrap(), 0);
+    assert_eq!(
+        site.authority()
+            .requests
+            .reconsider_waiting()
+            .await
+            .unwrap(),
+        0
+    );
     let now = site.record(waits.id).await;
     assert_eq!(now.state, RequestState::Pending);
-    assert_eq!(now.explanation.steps[0].code, "webhook_pending");
+    assert_eq!(now.explanation.steps[0].code.as_str(), "webhook_pending");
     assert_eq!(now.evidence.webhooks.get(DECIDER), Some(&pend()));
     assert_eq!(site.told("reconsider").await.len(), 1);
     // Nothing may still appear: nobody is asked any more.
-    assert_eq!(site.authority().reconsider_waiting().await.unwrap(), 0);
+    assert_eq!(
+        site.authority()
+            .requests
+            .reconsider_waiting()
+            .await
+            .unwrap(),
+        0
+    );
     assert_eq!(site.deciders.asked().len(), 2);
 }
 
@@ -89,8 +123,8 @@ async fn a_person_who_decides_first_is_not_overruled() {
             let authority = site.authority().clone();
             let decided = async move {
                 match approves {
-                    true => authority.approve(decide).await.map(drop).unwrap(),
-                    false => authority.deny(decide).await.map(drop).unwrap(),
+                    true => authority.requests.approve(decide).await.map(drop).unwrap(),
+                    false => authority.requests.deny(decide).await.map(drop).unwrap(),
                 }
             };
             site.deciders
@@ -100,7 +134,14 @@ async fn a_person_who_decides_first_is_not_overruled() {
             } else {
                 decided.await;
             }
-            assert_eq!(site.authority().reconsider_waiting().await.unwrap(), 0);
+            assert_eq!(
+                site.authority()
+                    .requests
+                    .reconsider_waiting()
+                    .await
+                    .unwrap(),
+                0
+            );
             assert_eq!(site.deciders.asked().len(), 1 + usize::from(meanwhile));
             let record = site.record(waits.id).await;
             let by = &record.explanation.by;
@@ -123,14 +164,21 @@ async fn what_is_turned_away_occupies_nothing_and_is_bounded() {
         let record = site.ask(agent("web01", &key)).await;
         assert!(!record.live);
         let door = DOOR;
-        let live = site.authority().request_at(&door, "web01", Past::Ignore);
+        let live = site.authority().requests.at(&door, "web01", Past::Ignore);
         assert!(live.await.unwrap().is_none());
     }
     let rejected = site.rejections().await;
     assert_eq!(rejected.len(), 10, "the newest of a name are kept");
     assert_eq!(rejected[0].state, RequestState::Undecided);
     assert_eq!(rejected[1].state, RequestState::Denied);
-    assert_eq!(site.authority().reconsider_waiting().await.unwrap(), 0);
+    assert_eq!(
+        site.authority()
+            .requests
+            .reconsider_waiting()
+            .await
+            .unwrap(),
+        0
+    );
     assert_eq!(site.deciders.asked().len(), 25);
 
     // Other names have room of their own, within the bound of all.
@@ -138,7 +186,11 @@ async fn what_is_turned_away_occupies_nothing_and_is_bounded() {
         site.ask(submission(&format!("other-{number}"))).await;
     }
     assert_eq!(site.rejections().await.len(), 15);
-    site.authority().trim_rejections(7).await.unwrap();
+    site.authority()
+        .requests
+        .trim_rejections(7, u64::MAX)
+        .await
+        .unwrap();
     let left = site.rejections().await;
     let left: Vec<&str> = left.iter().map(|one| one.key.as_str()).collect();
     let others = ["other-4", "other-3", "other-2", "other-1", "other-0"];
@@ -179,7 +231,7 @@ async fn only_the_same_request_is_judged_again() {
     assert!(is_requested(&fault), "it still waits: {fault:?}");
     site.add_machine(Machine::named("web01", start())).await;
 
-    let role = oid::puppet_oid("pp_role").unwrap();
+    let role = oid::registered_oid("pp_role").unwrap();
     let more = CsrBuilder::new("web01").extension(&role, "web");
     let other_key = keys::p256_a();
     for (case, other) in [
@@ -220,7 +272,8 @@ async fn where_only_the_autosign_setting_applies_a_duplicate_is_one() {
     let setting = |kind| {
         let mut policy = world::policy(false);
         policy.rules = vec![Rule::approving("autosign", vec![agent_signer()], kind)];
-        site.authority().set_policy(policy);
+        site.authority()
+            .set_rules(site.authority().rules().with_policy(policy));
     };
     setting(RuleKind::Machine(Default::default()));
     let key = new_key();
@@ -280,8 +333,9 @@ async fn a_policy_that_changes_meanwhile_judges_anew_and_asks_nobody_twice() {
             site.program("yes", "exit 0");
             site.deciders.say(allow(None));
             let (authority, policy) = (site.authority().clone(), site.policy(2, &both(next)));
-            site.deciders
-                .meanwhile(move || Box::pin(async move { authority.set_policy(policy) }));
+            site.deciders.meanwhile(move || {
+                Box::pin(async move { authority.set_rules(authority.rules().with_policy(policy)) })
+            });
             let asked = match keeps {
                 true => object("object", "web01", &new_key()),
                 false => submission("web01"),
@@ -312,7 +366,7 @@ async fn a_window_that_opens_meanwhile_counts() {
         Box::pin(async move {
             clock.advance(5);
             open(&authority, opens).await;
-            authority.set_policy(policy);
+            authority.set_rules(authority.rules().with_policy(policy));
         })
     });
     let record = site.ask(submission("web01")).await;
@@ -330,7 +384,7 @@ async fn a_window_that_opens_meanwhile_counts() {
             // What was approved is judged anew, by rules without a decider: the window is open now.
             let mut policy = policy;
             policy.rules.remove(0);
-            authority.set_policy(policy);
+            authority.set_rules(authority.rules().with_policy(policy));
         })
     });
     let record = site.ask(submission("web02")).await;
@@ -340,7 +394,7 @@ async fn a_window_that_opens_meanwhile_counts() {
         "{:?}",
         record.explanation
     );
-    assert_eq!(record.explanation.code, "window");
+    assert_eq!(record.explanation.code.as_str(), "window");
     assert_eq!(site.issuances("web02").await, 1);
 }
 
@@ -354,7 +408,7 @@ async fn what_is_being_judged_is_left_alone() {
     site.deciders.say(allow(None));
     site.deciders.meanwhile(move || {
         Box::pin(async move {
-            assert_eq!(authority.reconsider_waiting().await.unwrap(), 0);
+            assert_eq!(authority.requests.reconsider_waiting().await.unwrap(), 0);
         })
     });
     let again = site.ask(object("object", "web01", &key)).await;
@@ -369,12 +423,14 @@ async fn what_is_turned_away_takes_nobodys_place() {
     let site = Site::new(&webhook_rule("")).await;
     let agents = Signer {
         name: agent_signer(),
-        profile: Profile::puppet_agent(world::settings()),
+        profile: profiles::agent(world::settings()),
         issuer: issuer_id(),
         one_certificate_per_name: false,
+        administrators_only: false,
         on_waiting: OnWaiting::Replace,
     };
-    site.authority().set_signers(vec![agents]);
+    site.authority()
+        .set_rules(site.authority().rules().with_signers(vec![agents]));
     site.deciders.say(pend());
     let waits = site.ask(agent("web01", &new_key())).await;
     for answer in [deny(), silence()] {
@@ -385,11 +441,14 @@ async fn what_is_turned_away_takes_nobodys_place() {
         assert_eq!(left.version, waits.version, "{answer:?}");
         assert!(left.live, "{answer:?}");
     }
-    assert!(site.rejections().await.is_empty());
+    // All that is left of them is that another key has the name.
+    let rejections = site.rejections().await;
+    let codes: Vec<_> = rejections.iter().map(|one| &one.explanation.code).collect();
+    assert_eq!(codes, [&ReasonCode::NameTaken; 2]);
     site.deciders.say(pend());
     let next = site.ask(agent("web01", &new_key())).await;
     assert_eq!(next.state, RequestState::Pending);
-    let gone = site.authority().request(waits.id).await.unwrap();
+    let gone = site.authority().requests.get(waits.id).await.unwrap();
     assert!(gone.is_none(), "one that waits may take it");
 }
 
@@ -402,18 +461,29 @@ async fn every_page_of_what_waits_is_looked_at() {
         site.ask(object(&name, &name, &new_key())).await;
     }
     site.deciders.say(allow(None));
-    assert_eq!(site.authority().reconsider_waiting().await.unwrap(), 150);
+    assert_eq!(
+        site.authority()
+            .requests
+            .reconsider_waiting()
+            .await
+            .unwrap(),
+        150
+    );
     let waiting = RequestFilter {
         states: vec![RequestState::Pending],
         ..RequestFilter::default()
     };
-    let waiting = site.authority().requests(waiting).await.unwrap();
+    let waiting = site.authority().requests.list(waiting).await.unwrap();
     assert!(waiting.is_empty());
 }
 
 async fn open(authority: &Authority, window: countersign_policy::BuildWindow) {
     let admin = act("").actor;
-    authority.open_window(window, &admin).await.unwrap();
+    authority
+        .inventory
+        .open_window(window, &admin)
+        .await
+        .unwrap();
 }
 
 fn checked(der: &[u8]) -> countersign_authority::Submission {

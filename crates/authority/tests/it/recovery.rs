@@ -8,6 +8,7 @@ use countersign_authority::{IssuerId, KeyStore, RequestState, SignFault, Signatu
 use countersign_pki::SignatureAlgorithm;
 use futures_util::future::BoxFuture;
 
+use crate::profiles;
 use crate::world::{self, DOOR, TestClock, issuer_id, submission};
 
 /// Keys that can be switched off, or made to lie.
@@ -71,21 +72,23 @@ async fn a_key_that_fails_or_lies_costs_a_serial_and_nothing_else() {
 
     for (name, fault) in [("failing", &keys.fails), ("lying", &keys.lies)] {
         fault.store(true, Ordering::SeqCst);
-        let refused = authority.submit(submission(name)).await;
+        let refused = authority.requests.submit(submission(name)).await;
         assert!(
-            matches!(refused, Err(SubmitFault::Broken(_))),
+            matches!(refused, Err(SubmitFault::Engine(_))),
             "{name}: {refused:?}"
         );
         assert!(
             authority
-                .newest_certificate(&issuer_id(), name)
+                .ledger
+                .newest(&issuer_id(), name)
                 .await
                 .unwrap()
                 .is_none(),
             "{name}"
         );
         let record = authority
-            .request_at(&DOOR, name, Past::Ignore)
+            .requests
+            .at(&DOOR, name, Past::Ignore)
             .await
             .unwrap()
             .unwrap();
@@ -97,10 +100,7 @@ async fn a_key_that_fails_or_lies_costs_a_serial_and_nothing_else() {
 
         fault.store(false, Ordering::SeqCst);
         assert_eq!(authority.recover().await.unwrap(), 1, "{name}");
-        let entry = authority
-            .newest_certificate(&issuer_id(), name)
-            .await
-            .unwrap();
+        let entry = authority.ledger.newest(&issuer_id(), name).await.unwrap();
         assert!(entry.is_some(), "{name}: signed when the key is back");
         assert_eq!(authority.recover().await.unwrap(), 0, "{name}");
     }
@@ -113,7 +113,7 @@ async fn a_crl_that_failed_is_published_by_the_next_call() {
     let authority =
         world::authority(folder.path(), store, keys.clone(), TestClock::new(), true).await;
     let listed = || {
-        let crl = authority.crl(&issuer_id()).unwrap();
+        let crl = authority.issuers.crl(&issuer_id()).unwrap();
         countersign_pki::Crl::parse(&crl.record.der)
             .unwrap()
             .entries()
@@ -123,6 +123,7 @@ async fn a_crl_that_failed_is_published_by_the_next_call() {
     let actor = world::act("x").actor;
     for (round, name) in ["first", "second"].into_iter().enumerate() {
         let issued = authority
+            .requests
             .submit(submission(name))
             .await
             .unwrap()
@@ -130,11 +131,14 @@ async fn a_crl_that_failed_is_published_by_the_next_call() {
             .unwrap();
         keys.fails.store(true, Ordering::SeqCst);
         let failed = authority
+            .ledger
             .revoke_name(&issuer_id(), name, reason, &actor)
             .await;
         assert!(failed.is_err(), "an incomplete CRL was acknowledged");
         assert!(
-            authority.is_revoked(&issuer_id(), &issued.intent().serial),
+            authority
+                .ledger
+                .is_revoked(&issuer_id(), &issued.intent().serial),
             "it is revoked all the same"
         );
         assert_eq!(listed(), round);
@@ -142,13 +146,14 @@ async fn a_crl_that_failed_is_published_by_the_next_call() {
         if round == 0 {
             assert_eq!(
                 authority
+                    .ledger
                     .revoke_name(&issuer_id(), name, reason, &actor)
                     .await
                     .unwrap(),
                 0
             );
         } else {
-            authority.refresh_crls().await.unwrap();
+            authority.issuers.refresh_crls().await.unwrap();
         }
         assert_eq!(listed(), round + 1);
     }
@@ -157,18 +162,17 @@ async fn a_crl_that_failed_is_published_by_the_next_call() {
 /// What was approved under a wider profile is not signed under a narrower one, nor once it has ended.
 #[tokio::test(flavor = "multi_thread")]
 async fn recovery_examines_anew_and_never_widens_or_outlives() {
-    use countersign_authority::Profile;
-    use countersign_authority::profile::{OtherNames, PuppetSettings};
+    use countersign_authority::profile::OtherNames;
 
     let (folder, keys) = faulty().await;
     let clock = TestClock::new();
     let start = async |alt_names| {
-        let settings = PuppetSettings {
+        let settings = profiles::AgentSettings {
             alt_names,
             lifetime: 3600,
             ..world::settings()
         };
-        let profiles = vec![(world::agent_signer(), Profile::puppet_agent(settings), true)];
+        let profiles = vec![(world::agent_signer(), profiles::agent(settings), true)];
         let store = Arc::new(world::store(folder.path()));
         let policy = world::policy(true);
         world::authority_with(
@@ -194,7 +198,7 @@ async fn recovery_examines_anew_and_never_widens_or_outlives() {
         submission("late"),
         submission("good"),
     ] {
-        authority.submit(request).await.unwrap_err();
+        authority.requests.submit(request).await.unwrap_err();
     }
     drop(authority);
     keys.fails.store(false, Ordering::SeqCst);
@@ -203,7 +207,8 @@ async fn recovery_examines_anew_and_never_widens_or_outlives() {
     let authority = start(OtherNames::Refused).await;
     let state = async |name: &str| {
         let found = authority
-            .request_at(&DOOR, name, Past::Include)
+            .requests
+            .at(&DOOR, name, Past::Include)
             .await
             .unwrap()
             .unwrap();
@@ -219,7 +224,8 @@ async fn recovery_examines_anew_and_never_widens_or_outlives() {
     assert!(why.unwrap().contains("DNS:other"));
     assert!(
         authority
-            .newest_certificate(&issuer_id(), "wide")
+            .ledger
+            .newest(&issuer_id(), "wide")
             .await
             .unwrap()
             .is_none()
@@ -233,25 +239,27 @@ async fn what_would_have_ended_is_not_signed_any_more() {
     let store = Arc::new(world::store(folder.path()));
     let authority =
         world::authority(folder.path(), store, keys.clone(), clock.clone(), false).await;
-    authority.submit(submission("late")).await.unwrap();
+    authority.requests.submit(submission("late")).await.unwrap();
     keys.fails.store(true, Ordering::SeqCst);
     let act = countersign_authority::Act {
         lifetime: Some(3600),
         ..world::act("late")
     };
-    authority.approve(act).await.unwrap_err();
+    authority.requests.approve(act).await.unwrap_err();
     keys.fails.store(false, Ordering::SeqCst);
     clock.advance(3601);
     assert_eq!(authority.recover().await.unwrap(), 0);
     let record = authority
-        .request_at(&DOOR, "late", Past::Include)
+        .requests
+        .at(&DOOR, "late", Past::Include)
         .await
         .unwrap()
         .unwrap();
     assert_eq!(record.state, RequestState::Failed);
     assert!(
         authority
-            .newest_certificate(&issuer_id(), "late")
+            .ledger
+            .newest(&issuer_id(), "late")
             .await
             .unwrap()
             .is_none()
@@ -261,8 +269,6 @@ async fn what_would_have_ended_is_not_signed_any_more() {
 /// A request for a signer that is not ours stays unsigned when a signer of that name is declared later.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_old_approval_for_a_foreign_signer_is_not_signed_when_the_signer_becomes_ours() {
-    use countersign_authority::Profile;
-
     let folder = tempfile::tempdir().unwrap();
     world::prepare(folder.path()).await;
     let start = async |profiles| {
@@ -280,15 +286,24 @@ async fn an_old_approval_for_a_foreign_signer_is_not_signed_when_the_signer_beco
         .await
     };
     let authority = start(Vec::new()).await;
-    authority.submit(submission("early")).await.unwrap();
-    authority.approve(world::act("early")).await.unwrap();
+    authority
+        .requests
+        .submit(submission("early"))
+        .await
+        .unwrap();
+    authority
+        .requests
+        .approve(world::act("early"))
+        .await
+        .unwrap();
     drop(authority);
-    let profile = Profile::puppet_agent(world::settings());
+    let profile = profiles::agent(world::settings());
     let authority = start(vec![(world::agent_signer(), profile, true)]).await;
     assert_eq!(authority.recover().await.unwrap(), 0);
     assert!(
         authority
-            .newest_certificate(&issuer_id(), "early")
+            .ledger
+            .newest(&issuer_id(), "early")
             .await
             .unwrap()
             .is_none()
@@ -301,6 +316,7 @@ async fn a_clock_that_was_ahead_loses_no_revocation() {
     let world = world::World::new(true).await;
     let issued = world
         .authority
+        .requests
         .submit(submission("web01"))
         .await
         .unwrap()
@@ -311,6 +327,7 @@ async fn a_clock_that_was_ahead_loses_no_revocation() {
     let actor = world::act("x").actor;
     world
         .authority
+        .ledger
         .revoke_name(&issuer_id(), "web01", reason, &actor)
         .await
         .unwrap();
@@ -318,11 +335,11 @@ async fn a_clock_that_was_ahead_loses_no_revocation() {
     let ahead = 6 * 365 * 86_400;
     world.clock.advance(ahead);
     let world = world.restart(true).await;
-    world.authority.refresh_crls().await.unwrap();
+    world.authority.issuers.refresh_crls().await.unwrap();
     world.clock.advance(-ahead);
-    assert!(world.authority.is_revoked(&issuer_id(), &serial));
-    world.authority.refresh_crls().await.unwrap();
-    let crl = world.authority.crl(&issuer_id()).unwrap();
+    assert!(world.authority.ledger.is_revoked(&issuer_id(), &serial));
+    world.authority.issuers.refresh_crls().await.unwrap();
+    let crl = world.authority.issuers.crl(&issuer_id()).unwrap();
     let parsed = countersign_pki::Crl::parse(&crl.record.der).unwrap();
     assert!(
         parsed.serials().any(|listed| listed == serial),

@@ -7,25 +7,31 @@ use countersign_pki::{Crl, RevocationReason, Serial};
 use crate::world::{DOOR, World, act, issuer_id, submission};
 
 async fn issue(world: &World, name: &str) -> Serial {
-    let submitted = world.authority.submit(submission(name)).await.unwrap();
+    let submitted = world
+        .authority
+        .requests
+        .submit(submission(name))
+        .await
+        .unwrap();
     submitted.issued.unwrap().intent().serial
 }
 
 async fn retire(world: &World, name: &str) -> Retired {
     world
         .authority
+        .ledger
         .retire(&issuer_id(), name, &DOOR, &act("x").actor)
         .await
         .unwrap()
 }
 
 async fn newest(world: &World, name: &str) -> Option<Serial> {
-    let entry = world.authority.newest_certificate(&issuer_id(), name).await;
+    let entry = world.authority.ledger.newest(&issuer_id(), name).await;
     entry.unwrap().map(|entry| entry.serial)
 }
 
 async fn actions(world: &World) -> Vec<(String, String)> {
-    let all = world.authority.audit(Default::default(), 1000).await;
+    let all = world.authority.audit.after(Default::default(), 1000).await;
     let entries = all.unwrap().into_iter().map(|(_, entry)| entry);
     entries
         .map(|entry| (entry.action.into_owned(), entry.subject))
@@ -39,10 +45,11 @@ async fn a_retired_name_may_enrol_again_and_its_certificate_lives_on() {
     assert_eq!(retire(&world, "web01").await, Retired::Something);
     assert_eq!(newest(&world, "web01").await, None);
     let issuer = issuer_id();
-    assert!(!world.authority.is_revoked(&issuer, &first));
+    assert!(!world.authority.ledger.is_revoked(&issuer, &first));
     assert!(
         world
             .authority
+            .ledger
             .has_certificates(&issuer, "web01")
             .await
             .unwrap()
@@ -54,13 +61,14 @@ async fn a_retired_name_may_enrol_again_and_its_certificate_lives_on() {
     let reason = RevocationReason::KeyCompromise;
     let revoked = world
         .authority
+        .ledger
         .revoke_name(&issuer, "web01", reason, &actor);
     assert_eq!(
         revoked.await.unwrap(),
         2,
         "a retired certificate is revoked too"
     );
-    assert!(world.authority.is_revoked(&issuer, &first));
+    assert!(world.authority.ledger.is_revoked(&issuer, &first));
 
     assert_eq!(retire(&world, "web01").await, Retired::Something);
     assert_eq!(
@@ -78,14 +86,28 @@ async fn a_retired_name_may_enrol_again_and_its_certificate_lives_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiting_request_is_forgotten_and_a_persons_denial_is_not() {
     let world = World::new(false).await;
-    world.authority.submit(submission("waits")).await.unwrap();
-    world.authority.submit(submission("denied")).await.unwrap();
-    world.authority.deny(act("denied")).await.unwrap();
+    world
+        .authority
+        .requests
+        .submit(submission("waits"))
+        .await
+        .unwrap();
+    world
+        .authority
+        .requests
+        .submit(submission("denied"))
+        .await
+        .unwrap();
+    world.authority.requests.deny(act("denied")).await.unwrap();
     assert_eq!(retire(&world, "waits").await, Retired::Something);
     assert_eq!(retire(&world, "waits").await, Retired::Nothing);
     assert_eq!(retire(&world, "denied").await, Retired::Nothing);
     let at = async |name| {
-        let record = world.authority.request_at(&DOOR, name, Past::Include).await;
+        let record = world
+            .authority
+            .requests
+            .at(&DOOR, name, Past::Include)
+            .await;
         record.unwrap().map(|record| record.state)
     };
     assert_eq!(at("waits").await, None);
@@ -103,38 +125,38 @@ async fn cleaning_revokes_and_retires_all_names_with_one_list() {
         issue(&world, "b").await,
         issue(&world, "kept").await,
     ];
-    let refused = world.authority.submit(submission("a")).await;
+    let refused = world.authority.requests.submit(submission("a")).await;
     let signed = Duplicate::Signed;
     assert!(
         matches!(refused, Err(SubmitFault::Duplicate { duplicate, .. }) if duplicate == signed)
     );
 
-    let before = world.authority.crl(&issuer).unwrap().record.number;
+    let before = world.authority.issuers.crl(&issuer).unwrap().record.number;
     let clean = async |names: &[&str]| {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
         let (reason, actor) = (RevocationReason::KeyCompromise, act("x").actor);
-        let cleaned = world.authority.clean(&issuer, names, reason, &actor);
+        let cleaned = world.authority.ledger.clean(&issuer, names, reason, &actor);
         cleaned.await.unwrap()
     };
     assert_eq!(clean(&["a", "nobody", "b"]).await, ["nobody"]);
-    let crl = world.authority.crl(&issuer).unwrap();
+    let crl = world.authority.issuers.crl(&issuer).unwrap();
     assert_eq!(crl.record.number, before + 1, "one operation, one number");
     let mut listed: Vec<Serial> = Crl::parse(&crl.record.der).unwrap().serials().collect();
     listed.sort();
     let mut expected = vec![a, b];
     expected.sort();
     assert_eq!(listed, expected);
-    assert!(world.authority.is_revoked(&issuer, &a));
-    assert!(!world.authority.is_revoked(&issuer, &kept));
+    assert!(world.authority.ledger.is_revoked(&issuer, &a));
+    assert!(!world.authority.ledger.is_revoked(&issuer, &kept));
     assert_eq!(newest(&world, "a").await, None);
     assert_eq!(newest(&world, "kept").await, Some(kept));
 
     assert_eq!(clean(&["a"]).await, Vec::<String>::new());
     assert_eq!(clean(&[]).await, Vec::<String>::new());
-    let number = world.authority.crl(&issuer).unwrap().record.number;
+    let number = world.authority.issuers.crl(&issuer).unwrap().record.number;
     assert_eq!(number, before + 1, "nothing new to list");
     issue(&world, "a").await;
 
     let world = world.restart(true).await;
-    assert!(world.authority.is_revoked(&issuer, &b));
+    assert!(world.authority.ledger.is_revoked(&issuer, &b));
 }

@@ -1,12 +1,14 @@
 //! The way of a request through rules of every kind: what each finds, what is on record then, and what was used up.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use countersign_authority::{Duplicate, Executables, RequestState, SubmitFault};
+use countersign_authority::{Duplicate, RequestState, SubmitFault};
 use countersign_pki::{CheckedCsr, CsrLimits, RevocationReason, UnixTime};
 use countersign_policy::{Deciding, Machine};
 use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::keys;
+use countersign_webhook::{Executables, ThisMachine};
 
 use crate::site::{KEEPING, Site, agent, allow, new_key, object, webhook_rule};
 use crate::world::{act, issuer_id, submission, with_csr};
@@ -122,7 +124,7 @@ async fn rules_are_asked_in_order_until_one_answers() {
         let record = site.ask(submission("web01")).await;
         let explanation = &record.explanation;
         assert_eq!(record.state, state, "{case}: {explanation:?}");
-        assert_eq!(explanation.code, code, "{case}");
+        assert_eq!(explanation.code.as_str(), code, "{case}");
         assert_eq!(explanation.steps.len(), asked, "{case}: {explanation:?}");
         assert_eq!(explanation.generation, 1, "{case}");
         let issued = usize::from(state == RequestState::Issued);
@@ -150,7 +152,7 @@ async fn not_even_always_approves_a_reserved_name() {
     let site = Site::new("- {name: a, approve: {always: {}}}").await;
     let record = site.ask(submission("ca.example.com")).await;
     assert_eq!(record.state, RequestState::Pending);
-    assert_eq!(record.explanation.steps[0].code, "reserved_name");
+    assert_eq!(record.explanation.steps[0].code.as_str(), "reserved_name");
     let below = object("o", "ca.example.com", &new_key());
     assert_eq!(site.ask(below).await.state, RequestState::Pending);
 }
@@ -202,7 +204,7 @@ async fn an_allowlist_is_read_for_every_request() {
             .ask(submission(&format!("web{number:02}.example.com")))
             .await;
         assert_eq!(record.state, state, "{number}: {:?}", record.explanation);
-        assert_eq!(record.explanation.steps[0].code, code, "{number}");
+        assert_eq!(record.explanation.steps[0].code.as_str(), code, "{number}");
     }
 }
 
@@ -241,7 +243,7 @@ async fn a_program_is_run_once_for_a_request() {
         assert_eq!(record.state, state, "{name}");
         let mut steps = record.explanation.steps.iter();
         let step = steps.find(|step| step.rule == name).unwrap();
-        assert_eq!(step.code, code, "{name}");
+        assert_eq!(step.code.as_str(), code, "{name}");
         assert!(step.reason.contains(reason), "{name}: {}", step.reason);
         assert!(!record.explanation.retry, "{name}");
     }
@@ -252,7 +254,14 @@ async fn a_program_is_run_once_for_a_request() {
         let fault = site.refused(agent(name, &key)).await;
         assert!(is_requested(&fault), "{fault:?}");
     }
-    assert_eq!(site.authority().reconsider_waiting().await.unwrap(), 0);
+    assert_eq!(
+        site.authority()
+            .requests
+            .reconsider_waiting()
+            .await
+            .unwrap(),
+        0
+    );
     assert_eq!(site.runs(), runs);
 }
 
@@ -262,14 +271,15 @@ async fn a_program_that_finds_no_place_leaves_it_undecided() {
     let rules = "- {name: slow, when: 'request.commonName == \"slow\"', approve: {executable: {path: FOLDER/slow, timeout: 60s}}}\n\
                  - {name: quick, approve: {executable: {path: FOLDER/quick, timeout: 1s}}}";
     let site = Site::new(rules).await;
-    site.authority().set_executables(Executables {
+    let local = ThisMachine::new(Executables {
         at_once: 1,
         ..Executables::STANDARD
     });
+    site.authority().set_local_evidence(Arc::new(local));
     site.program("slow", "until [ -e ${0%slow}go ]; do sleep 0.02; done");
     site.program("quick", "exit 0");
     let authority = site.authority().clone();
-    let slow = tokio::spawn(async move { authority.submit(submission("slow")).await });
+    let slow = tokio::spawn(async move { authority.requests.submit(submission("slow")).await });
     let begun = async {
         while site.runs().is_empty() {
             tokio::task::yield_now().await;
@@ -280,7 +290,7 @@ async fn a_program_that_finds_no_place_leaves_it_undecided() {
     let key = new_key();
     let busy = site.ask(agent("quick", &key)).await;
     assert_eq!(busy.state, RequestState::Undecided);
-    assert_eq!(busy.explanation.code, "executable_busy");
+    assert_eq!(busy.explanation.code.as_str(), "executable_busy");
     let kept = site.ask(object("object", "quick-object", &key)).await;
     assert_eq!(kept.state, RequestState::Pending);
     assert!(kept.explanation.retry);
@@ -288,7 +298,14 @@ async fn a_program_that_finds_no_place_leaves_it_undecided() {
     assert_eq!(slow.await.unwrap().unwrap().state, RequestState::Issued);
     let again = site.ask(agent("quick", &key)).await;
     assert_eq!(again.state, RequestState::Issued);
-    assert_eq!(site.authority().reconsider_waiting().await.unwrap(), 1);
+    assert_eq!(
+        site.authority()
+            .requests
+            .reconsider_waiting()
+            .await
+            .unwrap(),
+        1
+    );
     assert_eq!(site.record(kept.id).await.state, RequestState::Issued);
     assert_eq!(
         site.runs(),
@@ -330,6 +347,7 @@ async fn expressions_see_the_ledger() {
     let issuer = issuer_id();
     let revoked = site
         .authority()
+        .ledger
         .revoke_name(&issuer, "web01", reason, &admin);
     assert_eq!(revoked.await.unwrap(), 2);
     let record = site.ask(object("after", "web01", &key)).await;
@@ -352,16 +370,28 @@ async fn what_cannot_be_signed_asks_nobody_and_uses_nothing() {
     for name in ["known", "built", "other"] {
         let der = CsrBuilder::new(name).dns("vault").sign(keys::p256_a());
         let csr = CheckedCsr::check(&der, &CsrLimits::STANDARD).unwrap();
-        let submitted = site.authority().submit(with_csr(name, csr)).await.unwrap();
+        let submitted = site
+            .authority()
+            .requests
+            .submit(with_csr(name, csr))
+            .await
+            .unwrap();
         assert!(submitted.unsignable.is_some(), "{name}");
         assert_eq!(submitted.state, RequestState::Pending, "{name}");
         assert!(submitted.automatic, "{name}: it says what would be");
         let record = site.record(submitted.id).await;
-        assert_eq!(record.explanation.code, "unsignable", "{name}");
+        assert_eq!(record.explanation.code.as_str(), "unsignable", "{name}");
         assert!(record.evidence.is_empty(), "{name}");
         assert_eq!(site.certificates(name).await, 0, "{name}");
     }
-    assert_eq!(site.authority().reconsider_waiting().await.unwrap(), 0);
+    assert_eq!(
+        site.authority()
+            .requests
+            .reconsider_waiting()
+            .await
+            .unwrap(),
+        0
+    );
     assert!(site.deciders.asked().is_empty());
     assert!(site.runs().is_empty());
     assert_eq!(site.machine("known").await.machine.enrolled, None);

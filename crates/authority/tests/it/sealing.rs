@@ -15,6 +15,7 @@ use countersign_authority::{
 };
 use countersign_keys::{AuditKey, FileKeys, KeySpec};
 use countersign_pki::{UnixTime, fingerprint_sha256};
+use countersign_store_suite::tamper;
 
 use crate::world::{self, START, World, act, submission};
 
@@ -444,7 +445,7 @@ fn a_checkpoint_that_was_kept_shows_what_was_cut_off_or_made_anew() {
     );
 }
 
-fn whole_log() -> AuditQuery {
+pub(crate) fn whole_log() -> AuditQuery {
     AuditQuery {
         filter: AuditFilter::default(),
         order: AuditOrder::OldestFirst,
@@ -454,9 +455,9 @@ fn whole_log() -> AuditQuery {
     }
 }
 
-async fn verified(authority: &Authority, key: &AuditKey) -> Intact {
-    let records = authority.audit_page(whole_log()).await.unwrap().records;
-    let seals = authority.seals(0, usize::MAX).await.unwrap();
+pub(crate) async fn verified(authority: &Authority, key: &AuditKey) -> Intact {
+    let records = authority.audit.page(whole_log()).await.unwrap().records;
+    let seals = authority.audit.seals(0, usize::MAX).await.unwrap();
     let verifier = Verifier::new(vec![key.spki_der().to_vec()]);
     run(verifier, &records, &seals).unwrap()
 }
@@ -465,25 +466,59 @@ async fn verified(authority: &Authority, key: &AuditKey) -> Intact {
 async fn what_happens_is_sealed_in_rounds_also_after_a_restart() {
     let world = World::new(true).await;
     let key = key_in(world.folder.path(), "audit-key.pem");
-    world.authority.seal_audit(&key).await.unwrap();
+    world.authority.audit.seal(&key).await.unwrap();
     let before = verified(&world.authority, &key).await;
-    world.authority.submit(submission("web01")).await.unwrap();
+    world
+        .authority
+        .requests
+        .submit(submission("web01"))
+        .await
+        .unwrap();
     let intact = verified(&world.authority, &key).await;
     assert_eq!((intact.entries, intact.unsealed), (before.entries, 2));
     assert_eq!(intact.unsealed_since, Some(UnixTime(START)));
 
     // As after the death of the process: the next one seals what it finds.
     let world = world.restart(true).await;
-    let sealed = world.authority.seal_audit(&key).await.unwrap();
+    let sealed = world.authority.audit.seal(&key).await.unwrap();
     assert_eq!((sealed.entries, sealed.seals), (2, 1));
-    let nothing = world.authority.seal_audit(&key).await.unwrap();
+    let nothing = world.authority.audit.seal(&key).await.unwrap();
     assert_eq!(nothing, Sealed::default());
     let intact = verified(&world.authority, &key).await;
     assert_eq!((intact.entries, intact.unsealed), (before.entries + 2, 0));
     assert_eq!(
-        world.authority.last_seal().await.unwrap(),
+        world.authority.audit.last_seal().await.unwrap(),
         intact.checkpoint
     );
+}
+
+/// Sealing on would make a forged history a true one.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_sealed_over_seals_that_were_taken_away_or_replaced() {
+    for (sql, expected) in [
+        (
+            "DELETE FROM audit_seals WHERE number = 2",
+            "ends with seal 1, but seal 2 was made",
+        ),
+        (
+            "UPDATE audit_seals SET at = at + 1 WHERE number = 2",
+            "seal 2 of its audit log is not the one that was made",
+        ),
+    ] {
+        let world = World::new(true).await;
+        let key = key_in(world.folder.path(), "audit-key.pem");
+        let submit = |name: &'static str| world.authority.requests.submit(submission(name));
+        world.authority.audit.seal(&key).await.unwrap();
+        submit("web01").await.unwrap();
+        world.authority.audit.seal(&key).await.unwrap();
+        tamper(&world.folder.path().join("countersign.db"), sql);
+        submit("web02").await.unwrap();
+        let refused = world.authority.audit.seal(&key).await.unwrap_err();
+        let refused = refused.to_string();
+        assert!(refused.contains(expected), "{refused}");
+        let last = world.authority.audit.last_seal().await.unwrap().unwrap();
+        assert!(last.number <= 2, "{last:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -496,7 +531,7 @@ async fn several_sealers_make_one_chain() {
         sealers.spawn(async move {
             let mut entries = 0;
             for _ in 0..50 {
-                entries += authority.seal_audit(&*key).await.unwrap().entries;
+                entries += authority.audit.seal(&*key).await.unwrap().entries;
                 tokio::task::yield_now().await;
             }
             entries
@@ -504,10 +539,15 @@ async fn several_sealers_make_one_chain() {
     }
     for number in 0..20 {
         let name = format!("web{number}");
-        world.authority.submit(submission(&name)).await.unwrap();
+        world
+            .authority
+            .requests
+            .submit(submission(&name))
+            .await
+            .unwrap();
     }
     let mut entries: u64 = sealers.join_all().await.into_iter().sum();
-    entries += world.authority.seal_audit(&*key).await.unwrap().entries;
+    entries += world.authority.audit.seal(&*key).await.unwrap().entries;
     let intact = verified(&world.authority, &key).await;
     assert_eq!((intact.entries, intact.unsealed), (entries, 0));
     assert!(entries >= 40);
@@ -539,16 +579,21 @@ async fn a_long_log_is_sealed_in_batches() {
         }
     }
     let world = World::on(kept, clock, true).await;
-    let sealed = world.authority.seal_audit(&key).await.unwrap();
+    let sealed = world.authority.audit.seal(&key).await.unwrap();
     assert!(sealed.entries >= 2500);
-    let seals = world.authority.seals(0, usize::MAX).await.unwrap();
+    let seals = world.authority.audit.seals(0, usize::MAX).await.unwrap();
     assert_eq!(seals.len(), 3);
     assert!(seals.iter().all(|seal| seal.hashes.len() <= BATCH));
     let intact = verified(&world.authority, &key).await;
     assert_eq!((intact.entries, intact.unsealed), (sealed.entries, 0));
-    world.authority.deny(act("nobody")).await.unwrap_err();
+    world
+        .authority
+        .requests
+        .deny(act("nobody"))
+        .await
+        .unwrap_err();
     assert_eq!(
-        world.authority.seal_audit(&key).await.unwrap(),
+        world.authority.audit.seal(&key).await.unwrap(),
         Sealed::default(),
         "what was refused left no entry"
     );

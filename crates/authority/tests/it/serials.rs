@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use countersign_authority::profile::Profile;
 use countersign_authority::store::{Change, Store as _, Write};
 use countersign_authority::{
     Authority, AuthorityConfig, CrlRecord, CrlScope, LedgerEntry, Limits, OnWaiting, Revision,
@@ -12,6 +11,7 @@ use countersign_pki::{Crl, Serial, UnixTime, pem};
 use countersign_testkit::chain::{Ca, CrlFacts};
 use countersign_testkit::keys;
 
+use crate::profiles;
 use crate::world::{
     self, START, TestClock, TestSigner, World, agent_signer, config_of, issuer_id, settings,
     submission,
@@ -28,7 +28,7 @@ async fn counting(folder: &std::path::Path) -> Authority {
     let (store, keys) = (world::store(folder), world::keys(folder));
     let signer = TestSigner {
         name: agent_signer(),
-        profile: Profile::puppet_agent(settings()),
+        profile: profiles::agent(settings()),
         one_certificate_per_name: true,
         on_waiting: OnWaiting::Refuse,
     };
@@ -51,7 +51,7 @@ async fn counting(folder: &std::path::Path) -> Authority {
 }
 
 async fn issue(authority: &Authority, name: &str) -> Serial {
-    let submitted = authority.submit(submission(name)).await.unwrap();
+    let submitted = authority.requests.submit(submission(name)).await.unwrap();
     submitted.issued.unwrap().intent().serial
 }
 
@@ -67,7 +67,7 @@ async fn counting_begins_behind_what_the_ledger_and_the_crl_know() {
         let world = World::new(true).await;
         issue(&world.authority, "random").await;
         let issuer = issuer_id();
-        let random = world.authority.newest_certificate(&issuer, "random").await;
+        let random = world.authority.ledger.newest(&issuer, "random").await;
         let random = random.unwrap().unwrap();
         let World {
             folder, authority, ..

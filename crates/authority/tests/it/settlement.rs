@@ -20,7 +20,7 @@ fn kept(name: &str) -> Submission {
     let mut one = submission(name);
     one.signer = client_signer();
     one.wishes.usages = vec!["client auth".to_owned()];
-    one.retained = true;
+    one.door = &world::RETAINING;
     one
 }
 
@@ -39,13 +39,13 @@ fn failed() -> Settlement {
 }
 
 async fn current(authority: &Authority, name: &str) -> RequestRecord {
-    let found = authority.request_at(&DOOR, name, Past::Ignore).await;
+    let found = authority.requests.at(&DOOR, name, Past::Ignore).await;
     found.unwrap().unwrap()
 }
 
 async fn ledger_is_empty(authority: &Authority) -> bool {
     let issuer = issuer_id();
-    let page = authority.newest_certificates(&issuer, None, 10);
+    let page = authority.ledger.newest_of_each(&issuer, None, 10);
     page.await.unwrap().is_empty()
 }
 
@@ -79,15 +79,21 @@ async fn what_is_settled_stays_as_it_was_settled_first() {
         if before == Approved {
             one.signer = countersign_policy::SignerName::parse("example.com/elsewhere").unwrap();
         }
-        authority.submit(one).await.unwrap();
+        authority.requests.submit(one).await.unwrap();
         match before {
             Pending => {}
-            Approved => drop(authority.approve(act(&name)).await.unwrap()),
-            Denied => drop(authority.deny(act(&name)).await.unwrap()),
-            Failed => drop(authority.settle(act(&name), vec![failed()]).await.unwrap()),
+            Approved => drop(authority.requests.approve(act(&name)).await.unwrap()),
+            Denied => drop(authority.requests.deny(act(&name)).await.unwrap()),
+            Failed => drop(
+                authority
+                    .requests
+                    .settle(act(&name), vec![failed()])
+                    .await
+                    .unwrap(),
+            ),
             Issued => {
                 let how = vec![certified(authority)];
-                drop(authority.settle(act(&name), how).await.unwrap());
+                drop(authority.requests.settle(act(&name), how).await.unwrap());
             }
             RequestState::Undecided => unreachable!(),
         }
@@ -98,7 +104,7 @@ async fn what_is_settled_stays_as_it_was_settled_first() {
             expected: Some(start.version),
             ..act(&name)
         };
-        let settled = authority.settle(with_note, how.clone()).await;
+        let settled = authority.requests.settle(with_note, how.clone()).await;
         let end = current(authority, &name).await;
         match after {
             Some(state) => {
@@ -117,7 +123,7 @@ async fn what_is_settled_stays_as_it_was_settled_first() {
             expected: Some(countersign_authority::Revision(1)),
             ..act(&name)
         };
-        let refused = authority.settle(stale, vec![failed()]).await;
+        let refused = authority.requests.settle(stale, vec![failed()]).await;
         assert!(matches!(refused, Err(ActFault::Conflict { .. })), "{name}");
     }
     assert!(ledger_is_empty(authority).await);
@@ -143,27 +149,35 @@ async fn what_was_settled_from_outside_is_never_signed_here() {
     let authority =
         &world::authority(folder.path(), store, keys.clone(), clock.clone(), false).await;
     for name in ["waits-certified", "waits-failed"] {
-        authority.submit(kept(name)).await.unwrap();
+        authority.requests.submit(kept(name)).await.unwrap();
     }
     // Approved, with an intent that nobody has completed.
     keys.fails.store(true, Ordering::SeqCst);
     for name in ["open-certified", "open-failed"] {
-        authority.submit(kept(name)).await.unwrap();
-        authority.approve(act(name)).await.unwrap_err();
+        authority.requests.submit(kept(name)).await.unwrap();
+        authority.requests.approve(act(name)).await.unwrap_err();
         let record = current(authority, name).await;
         assert_eq!(record.state, RequestState::Approved, "{name}");
     }
     keys.fails.store(false, Ordering::SeqCst);
     for name in ["waits-certified", "open-certified"] {
         let how = vec![certified(authority)];
-        authority.settle(act(name), how).await.unwrap();
+        authority.requests.settle(act(name), how).await.unwrap();
     }
     for name in ["waits-failed", "open-failed"] {
-        authority.settle(act(name), vec![failed()]).await.unwrap();
+        authority
+            .requests
+            .settle(act(name), vec![failed()])
+            .await
+            .unwrap();
     }
-    authority.set_policy(approving(&authority.policy()));
+    authority.set_rules(
+        authority
+            .rules()
+            .with_policy(approving(&authority.rules().policy)),
+    );
     assert_eq!(authority.recover().await.unwrap(), 0);
-    assert_eq!(authority.reconsider_waiting().await.unwrap(), 0);
+    assert_eq!(authority.requests.reconsider_waiting().await.unwrap(), 0);
     for name in [
         "waits-certified",
         "waits-failed",
@@ -171,19 +185,23 @@ async fn what_was_settled_from_outside_is_never_signed_here() {
         "open-failed",
     ] {
         for refused in [
-            authority.approve(act(name)).await,
-            authority.deny(act(name)).await,
+            authority.requests.approve(act(name)).await,
+            authority.requests.deny(act(name)).await,
         ] {
             let is_decided = matches!(refused, Err(ActFault::AlreadyDecided { .. }));
             assert!(is_decided, "{name}: {refused:?}");
         }
-        assert!(authority.submit(kept(name)).await.is_err(), "{name}");
+        assert!(
+            authority.requests.submit(kept(name)).await.is_err(),
+            "{name}"
+        );
     }
     clock.advance(100_000);
     assert_eq!(authority.recover().await.unwrap(), 0);
     assert!(ledger_is_empty(authority).await);
     let states: Vec<RequestState> = authority
-        .requests(RequestFilter::default())
+        .requests
+        .list(RequestFilter::default())
         .await
         .unwrap()
         .iter()
@@ -191,7 +209,11 @@ async fn what_was_settled_from_outside_is_never_signed_here() {
         .collect();
     use RequestState::{Failed, Issued};
     assert_eq!(states, [Issued, Failed, Issued, Failed]);
-    let voided = authority.audit(Default::default(), 1000).await.unwrap();
+    let voided = authority
+        .audit
+        .after(Default::default(), 1000)
+        .await
+        .unwrap();
     let voided = voided.iter().filter(|(_, entry)| entry.action == "void");
     assert_eq!(voided.count(), 2, "the serials of both intents are burned");
 }
@@ -231,10 +253,10 @@ async fn of_two_signers_the_first_to_be_on_record_wins() {
     let authority = starting.await;
     gate.is_shut.store(true, Ordering::SeqCst);
     for (name, is_first) in [("theirs", true), ("ours", false)] {
-        authority.submit(kept(name)).await.unwrap();
+        authority.requests.submit(kept(name)).await.unwrap();
         let approving = {
             let authority = authority.clone();
-            tokio::spawn(async move { authority.approve(act(name)).await })
+            tokio::spawn(async move { authority.requests.approve(act(name)).await })
         };
         gate.reached.notified().await;
         assert_eq!(
@@ -243,15 +265,15 @@ async fn of_two_signers_the_first_to_be_on_record_wins() {
         );
         let how = || vec![certified(&authority)];
         if is_first {
-            authority.settle(act(name), how()).await.unwrap();
+            authority.requests.settle(act(name), how()).await.unwrap();
         }
         gate.open.notify_one();
         let approved = approving.await.unwrap().unwrap();
         assert_eq!(approved.state, RequestState::Issued, "{name}");
         assert_eq!(approved.certificate.is_none(), is_first, "{name}");
-        let again = authority.settle(act(name), how()).await;
+        let again = authority.requests.settle(act(name), how()).await;
         assert!(matches!(again, Err(ActFault::AlreadyDecided { .. })));
-        let entry = authority.newest_certificate(&issuer_id(), name).await;
+        let entry = authority.ledger.newest(&issuer_id(), name).await;
         assert_eq!(entry.unwrap().is_none(), is_first, "{name}");
     }
 }

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex};
 
 use countersign_authority::store::RejectionFilter;
 use countersign_authority::{
-    AuditEntry, Authority, Deciders, Door, OnExisting, Question, RequestId, RequestRecord,
-    Revision, Submission, SubmitFault,
+    AuditEntry, Authority, Deciders, Door, DoorSpec, OnExisting, PlainKeeper, Question, RequestId,
+    RequestRecord, Revision, Submission, SubmitFault, WhenEnded,
 };
 use countersign_keys::LeafKey;
 use countersign_pki::{CheckedCsr, UnixTime};
 use countersign_policy::{
-    BuildWindow, Machine, Policy, PolicyFile, PolicySet, Rule, Webhook, WebhookAnswer,
+    BuildWindow, Guarded, Machine, Policy, PolicyFile, PolicySet, Rule, Webhook, WebhookAnswer,
 };
 use futures_util::future::BoxFuture;
 
@@ -21,6 +21,12 @@ use crate::world::{self, START, World, act, client_signer, issuer_id, with_csr};
 
 /// A door whose requests keep their names, as Kubernetes objects do. The one of [`world`] does not.
 pub(crate) const KEEPING: Door = Door::named("keeping");
+static KEEPING_DOOR: DoorSpec = DoorSpec {
+    name: KEEPING,
+    retained: true,
+    when_ended: WhenEnded::Stays,
+    keeper: &PlainKeeper,
+};
 
 /// The address of the decider in most policies.
 pub(crate) const DECIDER: &str = "https://decider.example.com/v";
@@ -58,16 +64,17 @@ impl Site {
     pub(crate) fn apply(&self, generation: u64, rules: &str) {
         let policy = self.policy(generation, rules);
         let deciders = Arc::clone(&self.deciders);
-        self.authority().set_policy_and_deciders(policy, deciders);
+        let rules = self.authority().rules().with_policy(policy);
+        self.authority().set_rules(rules.with_deciders(deciders));
     }
 
     pub(crate) fn policy(&self, generation: u64, rules: &str) -> Policy {
         Policy {
-            tokens: Default::default(),
-            reserved_groups: Default::default(),
             generation,
             rules: rules_of(&self.path("policy.yaml"), rules),
-            reserved_names: ["ca.example.com".to_owned()].into(),
+            reserved: Guarded::names(["ca.example.com".to_owned()]),
+            own: Guarded::names(["ca.example.com".to_owned()]),
+            ..Policy::default()
         }
     }
 
@@ -102,7 +109,7 @@ impl Site {
 
     /// Submits, and shows what is on record then.
     pub(crate) async fn ask(&self, submission: Submission) -> RequestRecord {
-        let submitted = self.authority().submit(submission).await.unwrap();
+        let submitted = self.authority().requests.submit(submission).await.unwrap();
         let record = self.record(submitted.id).await;
         assert_eq!(record.state, submitted.state);
         record
@@ -110,23 +117,33 @@ impl Site {
 
     /// Submits what is not taken.
     pub(crate) async fn refused(&self, submission: Submission) -> SubmitFault {
-        self.authority().submit(submission).await.unwrap_err()
+        self.authority()
+            .requests
+            .submit(submission)
+            .await
+            .unwrap_err()
     }
 
     pub(crate) async fn record(&self, id: RequestId) -> RequestRecord {
-        self.authority().request(id).await.unwrap().unwrap()
+        self.authority().requests.get(id).await.unwrap().unwrap()
     }
 
     pub(crate) async fn add_machine(&self, machine: Machine) {
         let admin = act("").actor;
         let added = self
             .authority()
+            .inventory
             .add_machine(machine, OnExisting::Refuse, &admin);
         added.await.unwrap();
     }
 
     pub(crate) async fn machine(&self, name: &str) -> countersign_authority::MachineRecord {
-        self.authority().machine(name).await.unwrap().unwrap()
+        self.authority()
+            .inventory
+            .machine(name)
+            .await
+            .unwrap()
+            .unwrap()
     }
 
     /// Opens a window for an hour from now on.
@@ -137,17 +154,21 @@ impl Site {
             ..window(certname, now)
         };
         let admin = act("").actor;
-        self.authority().open_window(window, &admin).await.unwrap();
+        self.authority()
+            .inventory
+            .open_window(window, &admin)
+            .await
+            .unwrap();
     }
 
     pub(crate) async fn issuances(&self, certname: &str) -> u32 {
-        let window = self.authority().window(certname).await.unwrap();
+        let window = self.authority().inventory.window(certname).await.unwrap();
         window.unwrap().issuances
     }
 
     /// How many certificates a name has ever got.
     pub(crate) async fn certificates(&self, name: &str) -> usize {
-        let all = self.authority().certificates_of(&issuer_id(), name).await;
+        let all = self.authority().ledger.of_name(&issuer_id(), name).await;
         all.unwrap().len()
     }
 
@@ -157,13 +178,17 @@ impl Site {
             limit: 1000,
             ..RejectionFilter::default()
         };
-        let page = self.authority().rejections(filter).await.unwrap();
+        let page = self.authority().requests.rejections(filter).await.unwrap();
         page.into_iter().map(|one| one.request).collect()
     }
 
     /// The entries of the audit log with this action, each with its revision.
     pub(crate) async fn told(&self, action: &str) -> Vec<(Revision, AuditEntry)> {
-        let audit = self.authority().audit(Revision::default(), 10_000).await;
+        let audit = self
+            .authority()
+            .audit
+            .after(Revision::default(), 10_000)
+            .await;
         let entries = audit.unwrap().into_iter();
         entries
             .filter(|(_, entry)| entry.action == action)
@@ -200,10 +225,9 @@ pub(crate) fn object(object: &str, name: &str, key: &LeafKey) -> Submission {
 
 pub(crate) fn kept(object: &str, csr: CheckedCsr) -> Submission {
     let mut submission = with_csr(object, csr);
-    submission.door = KEEPING;
+    submission.door = &KEEPING_DOOR;
     submission.signer = client_signer();
     submission.wishes.usages = vec!["client auth".to_owned()];
-    submission.retained = true;
     submission
 }
 

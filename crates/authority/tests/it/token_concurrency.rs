@@ -8,10 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use countersign_authority::store::Store;
+use countersign_authority::store::{
+    AuditReads as _, LedgerReads as _, RequestReads as _, TokenReads as _,
+};
 use countersign_authority::{
-    Authority, Broken, Duplicate, Limits, Profile, RequestState, Submission, SubmitFault,
-    Submitted, TokenFault, TokenId, TokenOrder, TokenStatus, TokenText,
+    Authority, Duplicate, EngineError, Limits, RequestState, Submission, SubmitFault, Submitted,
+    TokenFault, TokenId, TokenOrder, TokenStatus, TokenText,
 };
 use countersign_keys::LeafKey;
 use countersign_pki::UnixTime;
@@ -20,6 +22,7 @@ use countersign_store::SqliteStore;
 use futures_util::future::{BoxFuture, join_all};
 use tempfile::TempDir;
 
+use crate::profiles;
 use crate::site::{new_key, rules_of};
 use crate::token_walk::Random;
 use crate::tokens::{N1, TOKEN_RULE, bringing, settings};
@@ -83,7 +86,7 @@ impl Pair {
 
     async fn mint(&self, order: TokenOrder) -> TokenText {
         let admin = act("").actor;
-        let minted = self.authorities[0].mint_token(order, &admin, None);
+        let minted = self.authorities[0].tokens.mint(order, &admin, None);
         minted.await.unwrap().token
     }
 
@@ -92,7 +95,7 @@ impl Pair {
         let tasks = asked.into_iter().zip(self.authorities.iter().cycle());
         let tasks = tasks.map(|(submission, authority)| {
             let authority = authority.clone();
-            tokio::spawn(async move { authority.submit(submission).await })
+            tokio::spawn(async move { authority.requests.submit(submission).await })
         });
         let done = join_all(tasks).await.into_iter();
         done.map(|submitted| submitted.unwrap()).collect()
@@ -121,11 +124,7 @@ async fn authority(
     let shared = Shared::default();
     let store = Arc::new(TripStore(Arc::clone(store), shared.clone()));
     let keys = Arc::new(TripKeys(world::keys(folder), shared));
-    let profiles = vec![(
-        agent_signer(),
-        Profile::puppet_agent(world::settings()),
-        true,
-    )];
+    let profiles = vec![(agent_signer(), profiles::agent(world::settings()), true)];
     let policy = Policy {
         generation: 1,
         rules: rules_of(&folder.join("policy.yaml"), TOKEN_RULE),
@@ -135,7 +134,7 @@ async fn authority(
     let started =
         world::authority_limited(folder, store, keys, clock.clone(), policy, profiles, limits);
     let authority = started.await;
-    authority.set_tokens(settings());
+    authority.set_rules(authority.rules().with_tokens(settings()));
     authority
 }
 
@@ -144,7 +143,7 @@ fn is_busy(fault: &SubmitFault) -> bool {
     matches!(
         fault,
         SubmitFault::InProgress { .. }
-            | SubmitFault::Broken(Broken::Contended)
+            | SubmitFault::Engine(EngineError::Contended)
             | SubmitFault::Duplicate {
                 duplicate: Duplicate::Requested,
                 ..
@@ -169,9 +168,9 @@ async fn a_one_time_token_authorises_once_whoever_asks_at_the_same_time() {
     for outcome in &outcomes {
         match outcome {
             Ok(submitted) if submitted.state == RequestState::Issued => issued += 1,
-            Ok(submitted) => assert_eq!(submitted.code, "token_key_mismatch"),
+            Ok(submitted) => assert_eq!(submitted.code.as_str(), "token_key_mismatch"),
             Err(fault) => assert!(
-                matches!(fault, SubmitFault::Broken(Broken::Contended)),
+                matches!(fault, SubmitFault::Engine(EngineError::Contended)),
                 "{fault}"
             ),
         }
@@ -214,9 +213,9 @@ async fn a_token_for_a_domain_authorises_as_often_as_it_says() {
     for outcome in &outcomes {
         match outcome {
             Ok(submitted) if submitted.state == RequestState::Issued => issued += 1,
-            Ok(submitted) => assert_eq!(submitted.code, "token_exhausted"),
+            Ok(submitted) => assert_eq!(submitted.code.as_str(), "token_exhausted"),
             Err(fault) => assert!(
-                matches!(fault, SubmitFault::Broken(Broken::Contended)),
+                matches!(fault, SubmitFault::Engine(EngineError::Contended)),
                 "{fault}"
             ),
         }
@@ -227,7 +226,8 @@ async fn a_token_for_a_domain_authorises_as_often_as_it_says() {
     assert_eq!(ledger.len(), 10);
     assert_eq!(
         pair.authorities[1]
-            .token(token.id())
+            .tokens
+            .get(token.id())
             .await
             .unwrap()
             .unwrap()
@@ -280,16 +280,16 @@ async fn mixture(seed: u64) -> usize {
                 match what {
                     0 => {
                         let order = TokenOrder::exact(N1);
-                        let minted = authority.mint_token(order, &admin, None).await;
+                        let minted = authority.tokens.mint(order, &admin, None).await;
                         agreed(minted.map(drop), seed);
                     }
                     1 => agreed(
-                        authority.revoke_token(&id, false, &admin).await.map(drop),
+                        authority.tokens.revoke(&id, false, &admin).await.map(drop),
                         seed,
                     ),
                     2..=4 => release(&authority, &id, seed).await,
                     6 => drop(authority.recover().await.unwrap()),
-                    _ => match authority.submit(asked).await {
+                    _ => match authority.requests.submit(asked).await {
                         Ok(_) => {}
                         Err(fault) => assert!(is_busy(&fault), "seed {seed}: {fault}"),
                     },
@@ -313,7 +313,7 @@ async fn mixture(seed: u64) -> usize {
 async fn release(authority: &Authority, id: &TokenId, seed: u64) {
     let admin = act("").actor;
     for _ in 0..100 {
-        let released = authority.release_token(id, &admin).await;
+        let released = authority.tokens.release(id, &admin).await;
         let is_done = released.is_ok();
         agreed(released, seed);
         if is_done {
@@ -324,7 +324,8 @@ async fn release(authority: &Authority, id: &TokenId, seed: u64) {
 
 fn agreed(outcome: Result<(), TokenFault>, seed: u64) {
     match outcome {
-        Ok(()) | Err(TokenFault::NotReserved { .. } | TokenFault::Broken(Broken::Contended)) => {}
+        Ok(())
+        | Err(TokenFault::NotReserved { .. } | TokenFault::Engine(EngineError::Contended)) => {}
         Err(fault) => panic!("seed {seed}: {fault}"),
     }
 }

@@ -7,14 +7,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use countersign_authority::store::Store;
+use countersign_authority::store::{
+    Change, LedgerReads as _, RequestReads as _, TokenReads as _, Write,
+};
 use countersign_authority::{
-    Authority, Broken, Duplicate, Limits, Minted, Profile, RequestState, SubmitFault, Submitted,
+    Authority, Duplicate, EngineError, Limits, Minted, RequestState, SubmitFault, Submitted,
     TokenFault, TokenOrder, TokenText,
 };
 use countersign_keys::LeafKey;
 use countersign_pki::{Serial, UnixTime, fingerprint_sha256};
-use countersign_policy::{Policy, TokenBinding, TokenUseState};
+use countersign_policy::{Policy, ReasonCode, TokenBinding, TokenUseState};
 use countersign_store::SqliteStore;
 use futures_util::future::BoxFuture;
 use tempfile::TempDir;
@@ -22,6 +24,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::kill_points::copy;
+use crate::profiles;
 use crate::site::{new_key, rules_of};
 use crate::token_model::{Action, Answer, Kind, Setting};
 use crate::token_state::{IntentIs, State};
@@ -124,6 +127,12 @@ struct Gate {
 }
 
 impl Wire for Gate {
+    /// That a second key was turned away is noted for people, and no part of the model.
+    fn stops_at(&self, change: &Change) -> bool {
+        let is_note = |write: &Write| matches!(write, Write::InsertRequest(record) if record.explanation.code == ReasonCode::NameTaken);
+        self.is_dead.load(Ordering::SeqCst) || !change.writes.iter().any(is_note)
+    }
+
     fn before(&self, _: Step) -> BoxFuture<'_, bool> {
         Box::pin(async move {
             let (go, may_go) = oneshot::channel();
@@ -200,7 +209,7 @@ impl Replica {
 /// What an authority said.
 enum Heard {
     Submitted(Result<Submitted, SubmitFault>),
-    Acted(Result<(), Broken>),
+    Acted(Result<(), EngineError>),
     Ended(Result<(), TokenFault>),
     Minted(Result<Minted, TokenFault>),
     Started(Authority),
@@ -271,11 +280,7 @@ impl Rig {
         let keys = Arc::new(TripKeys(world::keys(&folder), it.gate.clone()));
         let clock = self.clock.clone();
         it.begin(async move {
-            let profiles = vec![(
-                agent_signer(),
-                Profile::puppet_agent(world::settings()),
-                true,
-            )];
+            let profiles = vec![(agent_signer(), profiles::agent(world::settings()), true)];
             let policy = Policy {
                 generation: 1,
                 rules: rules_of(&folder.join("policy.yaml"), TOKEN_RULE),
@@ -285,7 +290,7 @@ impl Rig {
             let authority =
                 world::authority_limited(&folder, store, keys, clock, policy, profiles, limits);
             let authority = authority.await;
-            authority.set_tokens(settings());
+            authority.set_rules(authority.rules().with_tokens(settings()));
             Heard::Started(authority)
         });
     }
@@ -330,7 +335,7 @@ impl Rig {
             } => {
                 let asked = bringing(&self.name(key), &keys[key], &tokens[token]);
                 let authority = authority(replica);
-                let work = async move { Heard::Submitted(authority.submit(asked).await) };
+                let work = async move { Heard::Submitted(authority.requests.submit(asked).await) };
                 (replica, Box::pin(work))
             }
             Action::Recover { replica } => {
@@ -340,13 +345,13 @@ impl Rig {
             }
             Action::Release { replica, token } => {
                 let (authority, id) = (authority(replica), tokens[token].id().clone());
-                let work = async move { Heard::Ended(authority.release_token(&id, &admin).await) };
+                let work = async move { Heard::Ended(authority.tokens.release(&id, &admin).await) };
                 (replica, Box::pin(work))
             }
             Action::Revoke { replica, token } => {
                 let (authority, id) = (authority(replica), tokens[token].id().clone());
                 let work = async move {
-                    let revoked = authority.revoke_token(&id, false, &admin).await;
+                    let revoked = authority.tokens.revoke(&id, false, &admin).await;
                     Heard::Ended(revoked.map(drop))
                 };
                 (replica, Box::pin(work))
@@ -354,7 +359,7 @@ impl Rig {
             Action::Mint { replica } => {
                 let authority = authority(replica);
                 let work =
-                    async move { Heard::Minted(authority.mint_token(order, &admin, None).await) };
+                    async move { Heard::Minted(authority.tokens.mint(order, &admin, None).await) };
                 (replica, Box::pin(work))
             }
             Action::Go { .. } | Action::Crash { .. } | Action::Restart { .. } | Action::Tick => {
@@ -390,14 +395,14 @@ impl Rig {
             }
             Heard::Submitted(Ok(submitted)) => {
                 assert_eq!(submitted.state, RequestState::Denied);
-                Answer::Denied(submitted.code.into_owned().leak())
+                Answer::Denied(submitted.code.to_string().leak())
             }
             Heard::Submitted(Err(SubmitFault::InProgress { .. })) => Answer::InProgress,
             Heard::Submitted(Err(SubmitFault::Duplicate {
                 duplicate: Duplicate::Requested,
                 ..
             })) => Answer::NameTaken,
-            Heard::Submitted(Err(SubmitFault::Broken(Broken::Contended))) => Answer::Contended,
+            Heard::Submitted(Err(SubmitFault::Engine(EngineError::Contended))) => Answer::Contended,
             Heard::Ended(Err(TokenFault::NotReserved { .. })) => Answer::NotReserved,
             Heard::Acted(Ok(())) | Heard::Ended(Ok(())) => Answer::Done,
             Heard::Submitted(Err(fault)) => panic!("{fault}"),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use countersign_authority::store::Store;
+use countersign_authority::store::{AuditReads as _, LedgerReads as _};
 use countersign_authority::{Authority, RequestState, TokenOrder, TokenText};
 use countersign_keys::LeafKey;
 use countersign_policy::Policy;
@@ -59,7 +60,9 @@ async fn mint(folder: &Path, round: u64) {
     let admin = act("").actor;
     for number in 0..NAMES {
         let name = name(round, number);
-        let minted = authority.mint_token(TokenOrder::exact(&name), &admin, None);
+        let minted = authority
+            .tokens
+            .mint(TokenOrder::exact(&name), &admin, None);
         let token = minted.await.unwrap().token;
         std::fs::write(folder.join(format!("{name}.token")), token.expose()).unwrap();
         for rival in RIVALS {
@@ -82,11 +85,11 @@ fn key(folder: &Path, name: &str, rival: &str) -> LeafKey {
 async fn start(folder: &Path, store: Arc<dyn Store>) -> Authority {
     let keys = Arc::new(world::keys(folder));
     let authority = world::authority(folder, store, keys, TestClock::new(), false).await;
-    authority.set_policy(Policy {
+    authority.set_rules(authority.rules().with_policy(Policy {
         generation: 1,
         rules: rules_of(&folder.join("policy.yaml"), TOKEN_RULE),
         ..Policy::default()
-    });
+    }));
     enable(&authority);
     authority
 }
@@ -108,7 +111,7 @@ async fn child(folder: &Path) {
     let tasks = asked.into_iter().map(|(name, rival, submission)| {
         let authority = authority.clone();
         tokio::spawn(async move {
-            let submitted = authority.submit(submission).await.unwrap();
+            let submitted = authority.requests.submit(submission).await.unwrap();
             if let Some(issued) = submitted.issued {
                 acknowledge(&format!("{name} {rival} {}", issued.intent().serial));
             }
@@ -173,11 +176,14 @@ async fn check(folder: &Path, round: u64, told: &BTreeMap<String, (String, Strin
     for number in 0..NAMES {
         let name = name(round, number);
         let token = token(folder, &name);
-        let before = authority
-            .certificates_of(&issuer_id(), &name)
+        let before = authority.ledger.of_name(&issuer_id(), &name).await.unwrap();
+        let uses = authority
+            .tokens
+            .get(token.id())
             .await
-            .unwrap();
-        let uses = authority.token(token.id()).await.unwrap().unwrap().uses;
+            .unwrap()
+            .unwrap()
+            .uses;
         assert_eq!(before.len(), uses.len(), "{name}");
         assert!(uses.len() <= 1, "{name}: {uses:?}");
         begun += uses.len();
@@ -190,17 +196,14 @@ async fn check(folder: &Path, round: u64, told: &BTreeMap<String, (String, Strin
             {
                 issued.push(rival);
             }
-            let submitted = authority.submit(submission).await.unwrap();
+            let submitted = authority.requests.submit(submission).await.unwrap();
             match submitted.state {
                 RequestState::Issued if !issued.contains(&rival) => issued.push(rival),
                 RequestState::Issued => {}
-                _ => denied.push((rival, submitted.code.into_owned())),
+                _ => denied.push((rival, submitted.code.to_string())),
             }
         }
-        let after = authority
-            .certificates_of(&issuer_id(), &name)
-            .await
-            .unwrap();
+        let after = authority.ledger.of_name(&issuer_id(), &name).await.unwrap();
         let [entry] = after.as_slice() else {
             panic!("{name}: {} certificates", after.len());
         };

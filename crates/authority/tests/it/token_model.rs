@@ -9,7 +9,7 @@
 //! | [`Doing::Record`] | `Core::complete` | `IntentOpen` of its owner, `RequestExists`, `RequestIn` approved |
 //! | [`Doing::Void`] | `Core::void` | `IntentOpen` of anybody; a conflict is no fault |
 //! | [`Doing::Redo`] | `Core::redo` | `IntentOpen` of the old intent; `RequestAt` says nothing more here |
-//! | [`Doing::Release`] | `Core::releasing` | `TokenReserved` and `IntentOpen` |
+//! | [`Doing::Release`] | `Core::releasing` | `TokenReserved` of the same request, and `IntentOpen` |
 //! | [`Doing::Revoke`] | `Core::revoke_token` | `TokenAt`, `IntentOpen` |
 //! | [`Doing::Mint`] | `Core::mint` with `end_tokens_of` | `ActiveTokens` |
 //!

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use countersign_authority::{
-    Authority, BEARER_EXTRA, OnWaiting, Profile, Signer, Submission, SubmitFault, TokenDetail,
-    TokenId, TokenOrder, TokenSettings, TokenStatus, TokenText, Validation,
+    Authority, OnWaiting, Signer, Submission, SubmitFault, TokenDetail, TokenId, TokenOrder,
+    TokenSettings, TokenStatus, TokenText, Validation,
 };
 use countersign_authority::{RequestRecord, RequestState};
 use countersign_keys::LeafKey;
@@ -12,10 +12,11 @@ use countersign_pki::{
     AltName, Attribute, Carrier, CheckedCsr, CsrLimits, Extension, Oid, RawValue, RevocationReason,
     StringKind, SubjectBuilder, ext, oid,
 };
-use countersign_policy::{Identity, Requester, TokenBinding, TokenUseState};
+use countersign_policy::{Identity, ReasonCode, Requester, TokenBinding, TokenUseState};
 
+use crate::profiles;
 use crate::site::{Site, agent, allow, kept, new_key, silence};
-use crate::world::{act, agent_signer, issuer_id, with_csr};
+use crate::world::{TEST, act, agent_signer, issuer_id, with_csr};
 
 pub(crate) const N1: &str = "n1.example.com";
 pub(crate) const N2: &str = "n2.example.com";
@@ -29,7 +30,7 @@ pub(crate) async fn token_site(rules: &str) -> Site {
 }
 
 pub(crate) fn enable(authority: &Authority) {
-    authority.set_tokens(settings());
+    authority.set_rules(authority.rules().with_tokens(settings()));
 }
 
 pub(crate) fn settings() -> TokenSettings {
@@ -42,12 +43,12 @@ pub(crate) fn settings() -> TokenSettings {
 impl Site {
     pub(crate) async fn mint(&self, order: TokenOrder) -> TokenText {
         let admin = act("").actor;
-        let minted = self.authority().mint_token(order, &admin, None).await;
+        let minted = self.authority().tokens.mint(order, &admin, None).await;
         minted.unwrap().token
     }
 
     pub(crate) async fn token(&self, id: &TokenId) -> TokenDetail {
-        self.authority().token(id).await.unwrap().unwrap()
+        self.authority().tokens.get(id).await.unwrap().unwrap()
     }
 
     async fn status(&self, token: &TokenText) -> TokenStatus {
@@ -73,8 +74,18 @@ pub(crate) fn csr_with(
     token: &TokenText,
     extensions: &[Extension],
 ) -> CheckedCsr {
+    csr_with_text(name, key, token.expose(), extensions)
+}
+
+/// A request with anything in its challenge password.
+pub(crate) fn csr_with_text(
+    name: &str,
+    key: &LeafKey,
+    text: &str,
+    extensions: &[Extension],
+) -> CheckedCsr {
     let subject = SubjectBuilder::new().push(oid::COMMON_NAME, name, StringKind::Utf8);
-    let text = token.expose().as_bytes();
+    let text = text.as_bytes();
     let value = [&[0x13, u8::try_from(text.len()).unwrap()], text].concat();
     let password = Attribute {
         oid: oid::CHALLENGE_PASSWORD,
@@ -94,7 +105,7 @@ fn alt_names(names: &[&str]) -> Extension {
 
 async fn serial_of(site: &Site, record: &RequestRecord) -> String {
     let (issuer, serial) = record.certificate.clone().unwrap();
-    let entry = site.authority().certificate(&issuer, &serial).await;
+    let entry = site.authority().ledger.get(&issuer, &serial).await;
     entry.unwrap().unwrap().serial.to_string()
 }
 
@@ -131,11 +142,12 @@ async fn a01_a02_a_token_signs_once_and_its_key_may_ask_again() {
     site.world.clock.advance(10);
     let again = site
         .authority()
+        .requests
         .submit(bringing(N1, &key, &token))
         .await
         .unwrap();
     assert_eq!(
-        (again.state, again.code.as_ref()),
+        (again.state, again.code.as_str()),
         (RequestState::Issued, "token_retry")
     );
     assert_eq!(site.certificates(N1).await, 1);
@@ -146,7 +158,7 @@ async fn a01_a02_a_token_signs_once_and_its_key_may_ask_again() {
 
     // Also with other wishes: what it had is what it gets, and that is told.
     let wishes = with_csr(N1, csr_with(N1, &key, &token, &[alt_names(&[N1])]));
-    site.authority().submit(wishes).await.unwrap();
+    site.authority().requests.submit(wishes).await.unwrap();
     assert_eq!(site.certificates(N1).await, 1);
     let told = site.told("token.retry").await;
     assert!(told[1].1.detail.contains("something else"), "{told:?}");
@@ -155,6 +167,7 @@ async fn a01_a02_a_token_signs_once_and_its_key_may_ask_again() {
     site.world.clock.advance(1801);
     let late = site
         .authority()
+        .requests
         .submit(bringing(N1, &key, &token))
         .await
         .unwrap();
@@ -165,7 +178,7 @@ async fn a01_a02_a_token_signs_once_and_its_key_may_ask_again() {
     // What was revoked or cleaned away is not to be had again.
     let admin = act("").actor;
     let issuer = issuer_id();
-    let cleaned = site.authority().clean(
+    let cleaned = site.authority().ledger.clean(
         &issuer,
         vec![N1.to_owned()],
         RevocationReason::KeyCompromise,
@@ -174,7 +187,7 @@ async fn a01_a02_a_token_signs_once_and_its_key_may_ask_again() {
     cleaned.await.unwrap();
     let gone = site.ask(bringing(N1, &key, &token)).await;
     assert_eq!(
-        (gone.state, gone.explanation.code.as_ref()),
+        (gone.state, gone.explanation.code.as_str()),
         (RequestState::Denied, "token_exhausted")
     );
     assert_eq!(site.certificates(N1).await, 1);
@@ -189,7 +202,7 @@ async fn a03_another_key_is_told_no_even_after_the_end() {
         site.world.clock.advance(seconds);
         let thief = site.ask(bringing(N1, &new_key(), &token)).await;
         assert_eq!(thief.state, RequestState::Denied);
-        assert_eq!(thief.explanation.code, "token_key_mismatch");
+        assert_eq!(thief.explanation.code.as_str(), "token_key_mismatch");
     }
     assert_eq!(site.certificates(N1).await, 1);
     let kept = site.record(first.id).await;
@@ -213,7 +226,7 @@ async fn a04_a_token_of_one_name_is_nothing_to_another() {
     let token = site.mint(TokenOrder::exact(N1)).await;
     let other = site.ask(bringing(N2, &new_key(), &token)).await;
     assert_eq!(
-        (other.state, other.explanation.code.as_ref()),
+        (other.state, other.explanation.code.as_str()),
         (RequestState::Denied, "token_certname_mismatch")
     );
     assert_eq!(site.token(token.id()).await.listed.record.failed_uses, 1);
@@ -233,7 +246,7 @@ async fn a05_an_expired_token_is_not_used() {
     site.world.clock.advance(61);
     let late = site.ask(bringing(N1, &new_key(), &token)).await;
     assert_eq!(
-        (late.state, late.explanation.code.as_ref()),
+        (late.state, late.explanation.code.as_str()),
         (RequestState::Denied, "token_expired")
     );
     assert_eq!(site.token(token.id()).await.listed.record.uses, 0);
@@ -246,13 +259,13 @@ async fn five_misuses_lock_a_token() {
     let token = site.mint(TokenOrder::exact(N1)).await;
     for _ in 0..5 {
         let other = site.ask(bringing(N2, &new_key(), &token)).await;
-        assert_eq!(other.explanation.code, "token_certname_mismatch");
+        assert_eq!(other.explanation.code.as_str(), "token_certname_mismatch");
     }
     assert_eq!(site.status(&token).await, TokenStatus::Locked);
     assert_eq!(site.told("token.locked").await.len(), 1);
     let locked = site.ask(bringing(N1, &new_key(), &token)).await;
     assert_eq!(
-        (locked.state, locked.explanation.code.as_ref()),
+        (locked.state, locked.explanation.code.as_str()),
         (RequestState::Denied, "token_locked")
     );
     // A wrong secret locks nobody out: its id is public.
@@ -261,7 +274,7 @@ async fn five_misuses_lock_a_token() {
     for byte in 0..8 {
         let forged = TokenText::new(id, [byte; 32]);
         let refused = site.ask(bringing(N1, &new_key(), &forged)).await;
-        assert_eq!(refused.explanation.code, "token_unknown");
+        assert_eq!(refused.explanation.code.as_str(), "token_unknown");
     }
     assert_eq!(site.status(&token).await, TokenStatus::Active);
 }
@@ -282,13 +295,15 @@ async fn a09_alternative_names_must_be_listed() {
     let site = token_site(TOKEN_RULE).await;
     let mut settings = crate::world::settings();
     settings.alt_names = countersign_authority::profile::OtherNames::DnsAndIp;
-    site.authority().set_signers(vec![Signer {
-        name: agent_signer(),
-        profile: Profile::puppet_agent(settings),
-        issuer: issuer_id(),
-        one_certificate_per_name: true,
-        on_waiting: OnWaiting::Refuse,
-    }]);
+    site.authority()
+        .set_rules(site.authority().rules().with_signers(vec![Signer {
+            name: agent_signer(),
+            profile: profiles::agent(settings),
+            issuer: issuer_id(),
+            one_certificate_per_name: true,
+            administrators_only: false,
+            on_waiting: OnWaiting::Refuse,
+        }]));
     let token = site.mint(TokenOrder::exact(N1)).await;
     let key = new_key();
     let more = with_csr(
@@ -297,7 +312,7 @@ async fn a09_alternative_names_must_be_listed() {
     );
     let more = site.ask(more).await;
     assert_eq!(
-        (more.state, more.explanation.code.as_ref()),
+        (more.state, more.explanation.code.as_str()),
         (RequestState::Denied, "token_san_not_allowed")
     );
     let detail = site.token(token.id()).await.listed;
@@ -322,12 +337,12 @@ async fn a13_without_a_token_it_waits_and_is_seen() {
     let site = token_site(TOKEN_RULE).await;
     let waiting = site.ask(agent(N1, &new_key())).await;
     assert_eq!(
-        (waiting.state, waiting.explanation.code.as_ref()),
+        (waiting.state, waiting.explanation.code.as_str()),
         (RequestState::Pending, "token_missing")
     );
     let seen = site.rejections().await;
     assert_eq!(seen.len(), 1);
-    assert_eq!(seen[0].explanation.code, "token_missing");
+    assert_eq!(seen[0].explanation.code.as_str(), "token_missing");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -339,7 +354,7 @@ async fn a14_unknown_and_wrong_are_one() {
     for token in [wrong, unknown] {
         let refused = site.ask(bringing(N1, &new_key(), &token)).await;
         assert_eq!(
-            (refused.state, refused.explanation.code.as_ref()),
+            (refused.state, refused.explanation.code.as_str()),
             (RequestState::Denied, "token_unknown")
         );
     }
@@ -359,7 +374,7 @@ async fn a20_minting_again_supersedes() {
     assert_eq!(site.status(&second).await, TokenStatus::Active);
     let key = new_key();
     let old = site.ask(bringing(N1, &key, &first)).await;
-    assert_eq!(old.explanation.code, "token_revoked");
+    assert_eq!(old.explanation.code.as_str(), "token_revoked");
     assert_eq!(
         site.ask(bringing(N1, &key, &second)).await.state,
         RequestState::Issued
@@ -380,7 +395,8 @@ async fn a23_a_valid_token_takes_the_place_of_a_stranger_who_waits() {
     assert_eq!(rightful.state, RequestState::Issued);
     assert!(
         site.authority()
-            .request(stranger.id)
+            .requests
+            .get(stranger.id)
             .await
             .unwrap()
             .is_none()
@@ -409,7 +425,7 @@ async fn a26_a_token_for_a_domain() {
         ("c.dmz.example.com", "token_exhausted"),
     ] {
         let asked = site.ask(bringing(name, &new_key(), &token)).await;
-        assert_eq!(asked.explanation.code, code, "{name}");
+        assert_eq!(asked.explanation.code.as_str(), code, "{name}");
     }
 }
 
@@ -423,7 +439,7 @@ async fn an_existing_certificate_is_replaced_only_if_the_token_says_so() {
     let key = new_key();
     let refused = site.ask(bringing(N1, &key, &token)).await;
     assert_eq!(
-        (refused.state, refused.explanation.code.as_ref()),
+        (refused.state, refused.explanation.code.as_str()),
         (RequestState::Denied, "existing_certificate")
     );
     let order = TokenOrder {
@@ -433,10 +449,11 @@ async fn an_existing_certificate_is_replaced_only_if_the_token_says_so() {
     let token = site.mint(order).await;
     let new = site.ask(bringing(N1, &key, &token)).await;
     assert_eq!(new.state, RequestState::Issued);
-    assert!(site.authority().is_revoked(&issuer, &serial));
+    assert!(site.authority().ledger.is_revoked(&issuer, &serial));
     let newest = site
         .authority()
-        .newest_certificate(&issuer, N1)
+        .ledger
+        .newest(&issuer, N1)
         .await
         .unwrap()
         .unwrap();
@@ -447,7 +464,8 @@ async fn an_existing_certificate_is_replaced_only_if_the_token_says_so() {
     assert!(newest.revoked.is_none());
     let entry = site
         .authority()
-        .certificate(&issuer, &serial)
+        .ledger
+        .get(&issuer, &serial)
         .await
         .unwrap()
         .unwrap();
@@ -465,14 +483,14 @@ async fn a_person_who_approves_uses_the_token_up() {
     let waiting = site.ask(bringing(N1, &key, &token)).await;
     assert_eq!(waiting.state, RequestState::Pending);
     assert_eq!(site.status(&token).await, TokenStatus::Active);
-    let approved = site.authority().approve(act(N1)).await.unwrap();
+    let approved = site.authority().requests.approve(act(N1)).await.unwrap();
     assert_eq!(approved.state, RequestState::Issued);
     assert_eq!(site.status(&token).await, TokenStatus::Issued);
     assert_eq!(site.told("token.consumed").await.len(), 1);
     // Deleting a request leaves its token alone.
     let token = site.mint(TokenOrder::exact(N2)).await;
     site.ask(bringing(N2, &key, &token)).await;
-    site.authority().delete(act(N2)).await.unwrap();
+    site.authority().requests.delete(act(N2)).await.unwrap();
     assert_eq!(site.status(&token).await, TokenStatus::Active);
 }
 
@@ -486,7 +504,7 @@ async fn a17_a_silent_webhook_leaves_the_token_alone() {
     let key = new_key();
     let undecided = site.ask(bringing(N1, &key, &token)).await;
     assert_eq!(
-        (undecided.state, undecided.explanation.code.as_ref()),
+        (undecided.state, undecided.explanation.code.as_str()),
         (RequestState::Undecided, "webhook_error")
     );
     assert_eq!(site.status(&token).await, TokenStatus::Active);
@@ -503,7 +521,7 @@ async fn cleaning_a_name_takes_its_tokens_back() {
     let token = site.mint(TokenOrder::exact(N1)).await;
     let admin = act("").actor;
     let issuer = issuer_id();
-    let cleaned = site.authority().clean(
+    let cleaned = site.authority().ledger.clean(
         &issuer,
         vec![N1.to_owned()],
         RevocationReason::KeyCompromise,
@@ -520,11 +538,12 @@ async fn a21_a22_validation_for_somebody_else() {
     let token = site.mint(TokenOrder::exact(N1)).await;
     let key = new_key();
     let validate = |csr: CheckedCsr| {
-        let caller = act("").actor;
+        let caller = act("").actor.requester;
         let authority = site.authority().clone();
         async move {
             authority
-                .validate_token(csr, &agent_signer(), caller)
+                .tokens
+                .validate(&TEST, csr, &agent_signer(), caller)
                 .await
                 .unwrap()
         }
@@ -533,7 +552,7 @@ async fn a21_a22_validation_for_somebody_else() {
     let Validation::Refused { id, reason } = other else {
         panic!("approved");
     };
-    assert_eq!(reason, "token_certname_mismatch");
+    assert_eq!(reason, ReasonCode::TokenCertnameMismatch);
     assert_eq!(site.record(id).await.state, RequestState::Denied);
     for _ in 0..2 {
         let csr = csr_with(N1, &key, &token, &[]);
@@ -541,7 +560,9 @@ async fn a21_a22_validation_for_somebody_else() {
     }
     assert_eq!(site.told("token.consumed").await.len(), 1);
     let thief = validate(csr_with(N1, &new_key(), &token, &[])).await;
-    assert!(matches!(thief, Validation::Refused { reason, .. } if reason == "token_key_mismatch"));
+    assert!(
+        matches!(thief, Validation::Refused { reason, .. } if reason == ReasonCode::TokenKeyMismatch)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -550,15 +571,17 @@ async fn a_bearer_of_a_token() {
     let token = site.mint(TokenOrder::exact("alice")).await;
     let borne = site
         .authority()
-        .bearer_token(token.expose())
+        .tokens
+        .bearer(token.expose())
         .await
         .unwrap()
         .unwrap();
-    assert_eq!(&borne.id, token.id());
+    assert_eq!(borne.id(), token.id());
     let forged = TokenText::new(data_of(token.id().as_str()), [1; 32]);
     assert!(
         site.authority()
-            .bearer_token(forged.expose())
+            .tokens
+            .bearer(forged.expose())
             .await
             .unwrap()
             .is_none()
@@ -571,15 +594,28 @@ async fn a_bearer_of_a_token() {
                 username: format!("system:bootstrap:{}", token.id()),
                 groups: vec!["system:bootstrappers".to_owned()],
                 uid: String::new(),
-                extra: [(BEARER_EXTRA.to_owned(), vec![token.id().to_string()])].into(),
+                extra: Default::default(),
             },
             source: None,
         };
+        asking.bearer = Some(borne.clone());
         asking
     };
+    // Who only says so has shown nothing.
+    let mut says_so = asking("csr-9", "alice", &key);
+    says_so.bearer = None;
+    if let Identity::User { extra, .. } = &mut says_so.requester.identity {
+        let id = token.id().to_string();
+        extra.insert("countersign.dev/enrolment-token".to_owned(), vec![id]);
+    }
+    let says_so = site.ask(says_so).await;
+    assert_eq!(
+        (says_so.state, says_so.explanation.code.as_str()),
+        (RequestState::Pending, "token_missing")
+    );
     let other = site.ask(asking("csr-0", "bob", &key)).await;
     assert_eq!(
-        (other.state, other.explanation.code.as_ref()),
+        (other.state, other.explanation.code.as_str()),
         (RequestState::Denied, "token_certname_mismatch")
     );
     let issued = site.ask(asking("csr-1", "alice", &key)).await;
@@ -592,12 +628,13 @@ async fn a_bearer_of_a_token() {
     );
     let second = site.ask(asking("csr-3", "alice", &new_key())).await;
     assert_eq!(
-        (second.state, second.explanation.code.as_ref()),
+        (second.state, second.explanation.code.as_str()),
         (RequestState::Denied, "token_key_mismatch")
     );
     assert!(
         site.authority()
-            .bearer_token(token.expose())
+            .tokens
+            .bearer(token.expose())
             .await
             .unwrap()
             .is_some()
@@ -605,7 +642,8 @@ async fn a_bearer_of_a_token() {
     site.world.clock.advance(1801);
     assert!(
         site.authority()
-            .bearer_token(token.expose())
+            .tokens
+            .bearer(token.expose())
             .await
             .unwrap()
             .is_none()
@@ -631,13 +669,58 @@ async fn secrets_stay_secret_in_the_store() {
     assert!(files >= 3);
 }
 
+/// Mistyped, cut off or without what is in front of it: in the files of the store, and in a backup of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_secret_of_a_mistyped_token_is_not_stored() {
+    let site = token_site("- {name: nobody, approve: {cel: 'false'}}").await;
+    let token = site.mint(TokenOrder::exact(N1)).await;
+    let secret = token.expose().split('.').nth(2).unwrap().to_owned();
+    let texts = [
+        token.expose().replacen("ott1.", "ott2.", 1),
+        token.expose().replacen("ott1.", "0tt1.", 1),
+        token.expose().replacen("ott1.", "ott1:", 1),
+        token.expose().replacen("ott1.", "", 1),
+        secret.clone(),
+    ];
+    for (number, text) in texts.iter().enumerate() {
+        let name = format!("n{number}.example.com");
+        let csr = csr_with_text(&name, &new_key(), text, &[]);
+        site.ask(with_csr(&name, csr)).await;
+        // The place that a certificate would show to everybody.
+        let name = format!("p{number}.example.com");
+        let preshared = ext::utf8_extension(oid::PP_PRESHARED_KEY, text, false);
+        let subject = SubjectBuilder::new().push(oid::COMMON_NAME, &name, StringKind::Utf8);
+        let der = new_key().signed_request(&subject.build(), &[preshared], &[]);
+        let csr = CheckedCsr::check(&der.unwrap(), &CsrLimits::STANDARD).unwrap();
+        site.ask(with_csr(&name, csr)).await;
+        let approved = site.authority().requests.approve(act(&name)).await;
+        let der = site.authority().ledger.newest(&issuer_id(), &name).await;
+        let der = der.unwrap().unwrap_or_else(|| panic!("{approved:?}")).der;
+        let part = &secret.as_bytes()[..8];
+        assert!(!der.windows(8).any(|w| w == part), "{text}");
+    }
+    let folder = site.world.folder.path().to_owned();
+    let backup = folder.join("backup.db");
+    countersign_store::backup::copy(&folder.join("countersign.db"), &backup).unwrap();
+    let part = &secret.as_bytes()[..16];
+    let mut files = 0;
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        let bytes = std::fs::read(&path).unwrap_or_default();
+        files += 1;
+        assert!(!bytes.windows(part.len()).any(|w| w == part), "{path:?}");
+    }
+    assert!(files >= 4);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a12_a_preshared_key_is_a_carrier() {
     let site = token_site(TOKEN_RULE).await;
-    site.authority().set_tokens(TokenSettings {
-        sources: vec![Carrier::PresharedKey],
-        ..settings()
-    });
+    site.authority()
+        .set_rules(site.authority().rules().with_tokens(TokenSettings {
+            sources: vec![Carrier::PresharedKey],
+            ..settings()
+        }));
     let token = site.mint(TokenOrder::exact(N1)).await;
     let subject = SubjectBuilder::new().push(oid::COMMON_NAME, N1, StringKind::Utf8);
     let carrier = ext::utf8_extension(oid::PP_PRESHARED_KEY, token.expose(), false);
@@ -650,7 +733,8 @@ async fn a12_a_preshared_key_is_a_carrier() {
     let (issuer, serial) = issued.certificate.unwrap();
     let entry = site
         .authority()
-        .certificate(&issuer, &serial)
+        .ledger
+        .get(&issuer, &serial)
         .await
         .unwrap()
         .unwrap();
@@ -688,7 +772,7 @@ async fn nothing_in_the_carriers_clothes_reaches_a_certificate() {
         let issued = site.ask(with_csr(&name, csr)).await;
         assert_eq!(issued.state, RequestState::Issued, "{rest}");
         let (issuer, serial) = issued.certificate.unwrap();
-        let entry = site.authority().certificate(&issuer, &serial).await;
+        let entry = site.authority().ledger.get(&issuer, &serial).await;
         let der = entry.unwrap().unwrap().der;
         let certificate = countersign_pki::Certificate::parse(&der).unwrap();
         let mut extensions = certificate.extensions().iter();
@@ -707,6 +791,7 @@ async fn a06_one_token_and_many_keys_give_one_certificate() {
         let (site, token) = (Arc::clone(&site), Arc::clone(&token));
         tokio::spawn(async move {
             site.authority()
+                .requests
                 .submit(bringing(N1, &new_key(), &token))
                 .await
         })
@@ -717,7 +802,7 @@ async fn a06_one_token_and_many_keys_give_one_certificate() {
             Ok(submitted) if submitted.state == RequestState::Issued => issued += 1,
             Ok(submitted) => {
                 assert_eq!(
-                    (submitted.state, submitted.code.as_ref()),
+                    (submitted.state, submitted.code.as_str()),
                     (RequestState::Denied, "token_key_mismatch")
                 );
             }
@@ -736,7 +821,12 @@ async fn a07_one_token_and_one_key_give_one_serial() {
     let key = Arc::new(new_key());
     let tries = (0..50).map(|_| {
         let (site, token, key) = (Arc::clone(&site), Arc::clone(&token), Arc::clone(&key));
-        tokio::spawn(async move { site.authority().submit(bringing(N1, &key, &token)).await })
+        tokio::spawn(async move {
+            site.authority()
+                .requests
+                .submit(bringing(N1, &key, &token))
+                .await
+        })
     });
     for tried in futures_util::future::join_all(tries).await {
         match tried.unwrap() {

@@ -3,19 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use countersign_authority::{
-    BEARER_EXTRA, RequestState, SubmitFault, TokenOrder, TokenText, Validation,
-};
+use countersign_authority::{RequestState, SubmitFault, TokenOrder, TokenText, Validation};
 use countersign_pki::{CheckedCsr, Oid, RevocationReason, ext};
-use countersign_policy::{Identity, Requester, TokenBinding};
+use countersign_policy::{Identity, ReasonCode, Requester, TokenBinding};
 
 use crate::site::{Site, agent, allow, kept, new_key, silence};
 use crate::tokens::{N1, N2, TOKEN_RULE, bringing, csr_with, enable, token_site};
-use crate::world::{act, agent_signer, issuer_id, with_csr};
+use crate::world::{TEST, act, agent_signer, issuer_id, with_csr};
 
 async fn validated(site: &Site, csr: CheckedCsr) -> Validation {
-    let (signer, caller) = (agent_signer(), act("").actor);
-    let said = site.authority().validate_token(csr, &signer, caller);
+    let (signer, caller) = (agent_signer(), act("").actor.requester);
+    let said = site
+        .authority()
+        .tokens
+        .validate(&TEST, csr, &signer, caller);
     said.await.unwrap()
 }
 
@@ -27,7 +28,12 @@ async fn a_stranger_who_is_being_judged_does_not_keep_the_holder_waiting() {
     let token = site.mint(TokenOrder::exact(N1)).await;
     let stranger = {
         let site = Arc::clone(&site);
-        tokio::spawn(async move { site.authority().submit(agent(N1, &new_key())).await })
+        tokio::spawn(async move {
+            site.authority()
+                .requests
+                .submit(agent(N1, &new_key()))
+                .await
+        })
     };
     let runs = async {
         while site.runs().is_empty() {
@@ -62,7 +68,7 @@ async fn a_token_ends_while_rules_are_asked() {
         .meanwhile(move || Box::pin(async move { clock.advance(61) }));
     let late = site.ask(bringing(N1, &new_key(), &token)).await;
     assert_eq!(
-        (late.state, late.explanation.code.as_ref()),
+        (late.state, late.explanation.code.as_str()),
         (RequestState::Denied, "token_expired")
     );
     assert_eq!(site.token(token.id()).await.listed.record.uses, 0);
@@ -78,10 +84,10 @@ async fn a_clock_that_went_back_brings_no_token_back() {
     site.world.clock.advance(-301);
     let refused = site.ask(bringing(N1, &new_key(), &token)).await;
     assert_eq!(
-        (refused.state, refused.explanation.code.as_ref()),
+        (refused.state, refused.explanation.code.as_str()),
         (RequestState::Undecided, "store_unavailable")
     );
-    let bearer = site.authority().bearer_token(token.expose()).await;
+    let bearer = site.authority().tokens.bearer(token.expose()).await;
     assert_eq!(bearer.unwrap(), None);
     assert_eq!(site.token(token.id()).await.listed.record.uses, 0);
     let site = site.restart(TOKEN_RULE).await;
@@ -112,7 +118,7 @@ async fn validation_follows_the_rules_and_knows_no_reserved_names() {
         let Validation::Refused { id, reason: told } = said.await else {
             panic!("{name} was approved");
         };
-        assert_eq!(told, reason, "{name}");
+        assert_eq!(told.as_str(), reason, "{name}");
         assert_eq!(site.record(id).await.state, RequestState::Denied);
     }
     assert_eq!(site.token(token.id()).await.listed.record.uses, 0);
@@ -122,7 +128,7 @@ async fn validation_follows_the_rules_and_knows_no_reserved_names() {
     let csr = csr_with(N1, &key, &token, &[]);
     let said = validated(&site, csr);
     assert!(
-        matches!(said.await, Validation::Refused { reason, .. } if reason == "token_exhausted")
+        matches!(said.await, Validation::Refused { reason, .. } if reason == ReasonCode::TokenExhausted)
     );
     // What was validated and cleaned away since is not validated again.
     let token = site.mint(TokenOrder::exact(N2)).await;
@@ -131,12 +137,13 @@ async fn validation_follows_the_rules_and_knows_no_reserved_names() {
     assert_eq!(validate().await, Validation::Approved);
     let (issuer, admin) = (issuer_id(), act("").actor);
     let names = vec![N2.to_owned()];
-    let cleaned = site
-        .authority()
-        .clean(&issuer, names, RevocationReason::KeyCompromise, &admin);
+    let cleaned =
+        site.authority()
+            .ledger
+            .clean(&issuer, names, RevocationReason::KeyCompromise, &admin);
     cleaned.await.unwrap();
     assert!(
-        matches!(validate().await, Validation::Refused { reason, .. } if reason == "token_revoked")
+        matches!(validate().await, Validation::Refused { reason, .. } if reason == ReasonCode::TokenRevoked)
     );
 }
 
@@ -147,20 +154,23 @@ async fn a_request_that_waited_replaces_what_its_token_may_replace() {
     let site = token_site(rules).await;
     site.deciders.say(allow(None));
     let token = site.mint(TokenOrder::exact("alice")).await;
-    let bearing = |object: &str, token: &TokenText| {
+    let bearing = async |object: &str, token: &TokenText| {
         let mut asking = kept(object, crate::world::csr(&new_key(), "alice", &[]));
         asking.requester = Requester {
             identity: Identity::User {
                 username: format!("system:bootstrap:{}", token.id()),
                 groups: Vec::new(),
                 uid: String::new(),
-                extra: [(BEARER_EXTRA.to_owned(), vec![token.id().to_string()])].into(),
+                extra: Default::default(),
             },
             source: None,
         };
+        let bearer = site.authority().tokens.bearer(token.expose()).await;
+        asking.bearer = bearer.unwrap();
+        assert!(asking.bearer.is_some());
         asking
     };
-    let old = site.ask(bearing("csr-1", &token)).await;
+    let old = site.ask(bearing("csr-1", &token).await).await;
     let (issuer, serial) = old.certificate.unwrap();
     let order = TokenOrder {
         allow_replace: true,
@@ -168,13 +178,20 @@ async fn a_request_that_waited_replaces_what_its_token_may_replace() {
     };
     let token = site.mint(order).await;
     site.deciders.say(silence());
-    let waiting = site.ask(bearing("csr-2", &token)).await;
+    let waiting = site.ask(bearing("csr-2", &token).await).await;
     assert_eq!(waiting.state, RequestState::Pending);
-    assert!(!site.authority().is_revoked(&issuer, &serial));
+    assert!(!site.authority().ledger.is_revoked(&issuer, &serial));
     site.deciders.say(allow(None));
-    assert_eq!(site.authority().reconsider_waiting().await.unwrap(), 1);
+    assert_eq!(
+        site.authority()
+            .requests
+            .reconsider_waiting()
+            .await
+            .unwrap(),
+        1
+    );
     assert_eq!(site.record(waiting.id).await.state, RequestState::Issued);
-    assert!(site.authority().is_revoked(&issuer, &serial));
+    assert!(site.authority().ledger.is_revoked(&issuer, &serial));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -188,7 +205,7 @@ async fn a_token_in_an_extension_that_is_copied_is_not_signed() {
         .ask(with_csr(N2, csr_with(N2, &new_key(), &other, &[role])))
         .await;
     assert_eq!(
-        (asked.state, asked.explanation.code.as_ref()),
+        (asked.state, asked.explanation.code.as_str()),
         (RequestState::Pending, "unsignable")
     );
     let secret = token.expose().split('.').nth(2).unwrap();

@@ -140,7 +140,8 @@ async fn orders_that_cannot_be() {
     for (case, order, field) in cases {
         let fault = site
             .authority()
-            .mint_token(order, &admin, None)
+            .tokens
+            .mint(order, &admin, None)
             .await
             .unwrap_err();
         let TokenFault::Field { field: told, .. } = &fault else {
@@ -151,7 +152,8 @@ async fn orders_that_cannot_be() {
     let token = site.mint(exact()).await;
     let fault = site
         .authority()
-        .mint_token(TokenOrder::exact(token.expose()), &admin, None)
+        .tokens
+        .mint(TokenOrder::exact(token.expose()), &admin, None)
         .await
         .unwrap_err();
     assert!(matches!(fault, TokenFault::Name { .. }));
@@ -166,17 +168,20 @@ async fn an_order_is_carried_out_once() {
     let order = || TokenOrder::exact(N1);
     let first = site
         .authority()
-        .mint_token(order(), &admin, Some("k"))
+        .tokens
+        .mint(order(), &admin, Some("k"))
         .await
         .unwrap();
     let again = site
         .authority()
-        .mint_token(order(), &admin, Some("k"))
+        .tokens
+        .mint(order(), &admin, Some("k"))
         .await
         .unwrap_err();
     assert!(matches!(again, TokenFault::AlreadyOrdered { id } if id == first.record.id));
     site.authority()
-        .mint_token(order(), &admin, Some("l"))
+        .tokens
+        .mint(order(), &admin, Some("l"))
         .await
         .unwrap();
 }

@@ -3,17 +3,19 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use tokio::sync::mpsc;
 
 use countersign_authority::store::{
-    AgeFilter, Answer, Change, Changed, CommitFault, Committed, MachineFilter, Past, Rejection,
-    RejectionFilter, RequestFilter, Store, StoreFault, Tally,
+    AgeFilter, Amount, Answer, AuditReads, Change, CommitFault, Committed, InventoryReads,
+    IssuerReads, LedgerReads, LiveRequest, MachineFilter, ObjectReads, Past, Rejection,
+    RejectionFilter, RequestFilter, RequestReads, Store, StoreFault, Tally, TokenReads,
 };
 use countersign_authority::{
     AncestorCrl, AuditEntry, AuditPage, AuditQuery, BootstrapId, BootstrapToken, CrlRecord,
-    CrlScope, Door, FoundToken, Intent, IssuerId, KeyStore, LedgerEntry, ListedToken,
-    MachineRecord, ObjectKey, ObjectRecord, PolicyVersion, RequestId, RequestRecord, Revision,
-    Revocation, Seal, SealHead, SignFault, Signature, StateChange, TokenFilter, TokenId,
-    TokenRecord, TokenUseRecord,
+    CrlScope, Door, FoundToken, Intent, IssuerId, KeyStore, LedgerEntry, ListedCertificate,
+    ListedToken, MachineRecord, ObjectKey, ObjectRecord, PolicyVersion, RepeatedDenials, RequestId,
+    RequestRecord, Revision, Revocation, Seal, SealHead, SignFault, Signature, StateChange,
+    TokenFilter, TokenId, TokenRecord, TokenUseRecord,
 };
 use countersign_pki::{Fingerprint, Serial, SignatureAlgorithm, UnixTime};
 use countersign_policy::BuildWindow;
@@ -29,6 +31,11 @@ pub(crate) enum Step {
 
 /// What is done around every commit and every signature.
 pub(crate) trait Wire: Send + Sync {
+    /// Whether a commit is a step.
+    fn stops_at(&self, _: &Change) -> bool {
+        true
+    }
+
     /// Before it. `false`: it does not happen; store or key has failed.
     fn before(&self, step: Step) -> BoxFuture<'_, bool>;
 
@@ -115,7 +122,7 @@ pub(crate) struct TripStore<S, W = Fuse>(pub(crate) Arc<S>, pub(crate) W);
 impl<S: Store, W: Wire> Store for TripStore<S, W> {
     fn commit(&self, change: Change) -> BoxFuture<'_, Result<Committed, CommitFault>> {
         Box::pin(async move {
-            if !self.1.before(Step::Commit).await {
+            if self.1.stops_at(&change) && !self.1.before(Step::Commit).await {
                 return Err(StoreFault::Stopped.into());
             }
             let committed = self.0.commit(change).await;
@@ -130,10 +137,20 @@ impl<S: Store, W: Wire> Store for TripStore<S, W> {
         self.0.revisions()
     }
 
-    fn changes(&self, since: Revision, limit: usize) -> Answer<'_, Vec<Changed>> {
-        self.0.changes(since, limit)
+    fn tally(&self, now: UnixTime, soon: UnixTime) -> Answer<'_, Tally> {
+        self.0.tally(now, soon)
     }
 
+    fn epoch(&self) -> Answer<'_, u64> {
+        self.0.epoch()
+    }
+
+    fn is_exclusive(&self) -> bool {
+        self.0.is_exclusive() && self.1.is_alone()
+    }
+}
+
+impl<S: Store, W: Wire> RequestReads for TripStore<S, W> {
     fn request(&self, id: RequestId) -> Answer<'_, Option<RequestRecord>> {
         self.0.request(id)
     }
@@ -144,40 +161,6 @@ impl<S: Store, W: Wire> Store for TripStore<S, W> {
 
     fn requests(&self, filter: RequestFilter) -> Answer<'_, Vec<RequestRecord>> {
         self.0.requests(filter)
-    }
-
-    fn certificate(&self, issuer: &IssuerId, serial: &Serial) -> Answer<'_, Option<LedgerEntry>> {
-        self.0.certificate(issuer, serial)
-    }
-
-    fn newest_certificate(&self, issuer: &IssuerId, name: &str) -> Answer<'_, Option<LedgerEntry>> {
-        self.0.newest_certificate(issuer, name)
-    }
-
-    fn certificates_of(
-        &self,
-        issuer: &IssuerId,
-        name: &str,
-        alive_at: UnixTime,
-    ) -> Answer<'_, Vec<LedgerEntry>> {
-        self.0.certificates_of(issuer, name, alive_at)
-    }
-
-    fn newest_certificates(
-        &self,
-        issuer: &IssuerId,
-        after: Option<String>,
-        limit: usize,
-    ) -> Answer<'_, Vec<LedgerEntry>> {
-        self.0.newest_certificates(issuer, after, limit)
-    }
-
-    fn revocations(
-        &self,
-        issuer: &IssuerId,
-        alive_at: UnixTime,
-    ) -> Answer<'_, (Revision, Vec<Revocation>)> {
-        self.0.revocations(issuer, alive_at)
     }
 
     fn requests_before(&self, filter: AgeFilter) -> Answer<'_, Vec<RequestRecord>> {
@@ -214,8 +197,65 @@ impl<S: Store, W: Wire> Store for TripStore<S, W> {
         self.0.is_allowed(webhook, name, key_fingerprint, now)
     }
 
-    fn pending_from(&self, source: IpAddr, at_most: usize) -> Answer<'_, usize> {
+    fn pending_bytes(&self) -> Answer<'_, u64> {
+        self.0.pending_bytes()
+    }
+
+    fn trimmable(&self, thefts_since: UnixTime) -> Answer<'_, Amount> {
+        self.0.trimmable(thefts_since)
+    }
+
+    fn repeated_denials(&self, before: UnixTime, limit: usize) -> Answer<'_, Vec<RepeatedDenials>> {
+        self.0.repeated_denials(before, limit)
+    }
+
+    fn pending_from(&self, source: IpAddr, at_most: usize) -> Answer<'_, Amount> {
         self.0.pending_from(source, at_most)
+    }
+
+    fn live_requests(
+        &self,
+        door: &Door,
+        pages: mpsc::Sender<Vec<LiveRequest>>,
+    ) -> Answer<'_, Revision> {
+        self.0.live_requests(door, pages)
+    }
+}
+
+impl<S: Store, W: Wire> LedgerReads for TripStore<S, W> {
+    fn certificate(&self, issuer: &IssuerId, serial: &Serial) -> Answer<'_, Option<LedgerEntry>> {
+        self.0.certificate(issuer, serial)
+    }
+
+    fn newest_certificate(&self, issuer: &IssuerId, name: &str) -> Answer<'_, Option<LedgerEntry>> {
+        self.0.newest_certificate(issuer, name)
+    }
+
+    fn certificates_of(
+        &self,
+        issuer: &IssuerId,
+        name: &str,
+        alive_at: UnixTime,
+    ) -> Answer<'_, Vec<LedgerEntry>> {
+        self.0.certificates_of(issuer, name, alive_at)
+    }
+
+    fn newest_certificates(
+        &self,
+        issuer: &IssuerId,
+        after: Option<String>,
+        limit: usize,
+    ) -> Answer<'_, Vec<LedgerEntry>> {
+        self.0.newest_certificates(issuer, after, limit)
+    }
+
+    fn listed_certificates(
+        &self,
+        issuer: &IssuerId,
+        after: Option<String>,
+        limit: usize,
+    ) -> Answer<'_, Vec<ListedCertificate>> {
+        self.0.listed_certificates(issuer, after, limit)
     }
 
     fn ledger(
@@ -225,6 +265,20 @@ impl<S: Store, W: Wire> Store for TripStore<S, W> {
         limit: usize,
     ) -> Answer<'_, Vec<(u64, LedgerEntry)>> {
         self.0.ledger(issuer, after, limit)
+    }
+
+    fn open_intents(&self) -> Answer<'_, Vec<Intent>> {
+        self.0.open_intents()
+    }
+}
+
+impl<S: Store, W: Wire> IssuerReads for TripStore<S, W> {
+    fn revocations(
+        &self,
+        issuer: &IssuerId,
+        alive_at: UnixTime,
+    ) -> Answer<'_, (Revision, Vec<Revocation>)> {
+        self.0.revocations(issuer, alive_at)
     }
 
     fn next_serial(&self, issuer: &IssuerId) -> Answer<'_, Option<u64>> {
@@ -242,39 +296,9 @@ impl<S: Store, W: Wire> Store for TripStore<S, W> {
     fn ancestor_crls(&self, issuer: &IssuerId) -> Answer<'_, Vec<AncestorCrl>> {
         self.0.ancestor_crls(issuer)
     }
+}
 
-    fn tally(&self, now: UnixTime, soon: UnixTime) -> Answer<'_, Tally> {
-        self.0.tally(now, soon)
-    }
-
-    fn open_intents(&self) -> Answer<'_, Vec<Intent>> {
-        self.0.open_intents()
-    }
-
-    fn audit(&self, since: Revision, limit: usize) -> Answer<'_, Vec<(Revision, AuditEntry)>> {
-        self.0.audit(since, limit)
-    }
-
-    fn machine(&self, name: &str) -> Answer<'_, Option<MachineRecord>> {
-        self.0.machine(name)
-    }
-
-    fn machines(&self, filter: MachineFilter) -> Answer<'_, Vec<MachineRecord>> {
-        self.0.machines(filter)
-    }
-
-    fn window(&self, certname: &str) -> Answer<'_, Option<BuildWindow>> {
-        self.0.window(certname)
-    }
-
-    fn windows(&self, after: Option<String>, limit: usize) -> Answer<'_, Vec<BuildWindow>> {
-        self.0.windows(after, limit)
-    }
-
-    fn windows_closed(&self, before: UnixTime, limit: usize) -> Answer<'_, Vec<BuildWindow>> {
-        self.0.windows_closed(before, limit)
-    }
-
+impl<S: Store, W: Wire> TokenReads for TripStore<S, W> {
     fn token(
         &self,
         id: &TokenId,
@@ -316,38 +340,6 @@ impl<S: Store, W: Wire> Store for TripStore<S, W> {
         self.0.tokens_over(before, limit)
     }
 
-    fn audit_page(&self, query: AuditQuery) -> Answer<'_, AuditPage> {
-        self.0.audit_page(query)
-    }
-
-    fn seals(&self, after: u64, limit: usize) -> Answer<'_, Vec<Seal>> {
-        self.0.seals(after, limit)
-    }
-
-    fn last_seal(&self) -> Answer<'_, Option<SealHead>> {
-        self.0.last_seal()
-    }
-
-    fn live_requests(&self, door: &Door) -> Answer<'_, (Revision, Vec<RequestRecord>)> {
-        self.0.live_requests(door)
-    }
-
-    fn objects(&self) -> Answer<'_, (Revision, Vec<ObjectRecord>)> {
-        self.0.objects()
-    }
-
-    fn object(&self, key: &ObjectKey) -> Answer<'_, Option<ObjectRecord>> {
-        self.0.object(key)
-    }
-
-    fn states(&self, since: Revision, limit: usize) -> Answer<'_, Vec<StateChange>> {
-        self.0.states(since, limit)
-    }
-
-    fn states_horizon(&self) -> Answer<'_, Revision> {
-        self.0.states_horizon()
-    }
-
     fn bootstrap_token(&self, id: &BootstrapId) -> Answer<'_, Option<BootstrapToken>> {
         self.0.bootstrap_token(id)
     }
@@ -367,8 +359,62 @@ impl<S: Store, W: Wire> Store for TripStore<S, W> {
     ) -> Answer<'_, Vec<BootstrapId>> {
         self.0.bootstrap_tokens_over(before, limit)
     }
+}
 
-    fn is_exclusive(&self) -> bool {
-        self.0.is_exclusive() && self.1.is_alone()
+impl<S: Store, W: Wire> InventoryReads for TripStore<S, W> {
+    fn machine(&self, name: &str) -> Answer<'_, Option<MachineRecord>> {
+        self.0.machine(name)
+    }
+
+    fn machines(&self, filter: MachineFilter) -> Answer<'_, Vec<MachineRecord>> {
+        self.0.machines(filter)
+    }
+
+    fn window(&self, certname: &str) -> Answer<'_, Option<BuildWindow>> {
+        self.0.window(certname)
+    }
+
+    fn windows(&self, after: Option<String>, limit: usize) -> Answer<'_, Vec<BuildWindow>> {
+        self.0.windows(after, limit)
+    }
+
+    fn windows_closed(&self, before: UnixTime, limit: usize) -> Answer<'_, Vec<BuildWindow>> {
+        self.0.windows_closed(before, limit)
+    }
+}
+
+impl<S: Store, W: Wire> AuditReads for TripStore<S, W> {
+    fn audit(&self, since: Revision, limit: usize) -> Answer<'_, Vec<(Revision, AuditEntry)>> {
+        self.0.audit(since, limit)
+    }
+
+    fn audit_page(&self, query: AuditQuery) -> Answer<'_, AuditPage> {
+        self.0.audit_page(query)
+    }
+
+    fn seals(&self, after: u64, limit: usize) -> Answer<'_, Vec<Seal>> {
+        self.0.seals(after, limit)
+    }
+
+    fn last_seal(&self) -> Answer<'_, Option<SealHead>> {
+        self.0.last_seal()
+    }
+}
+
+impl<S: Store, W: Wire> ObjectReads for TripStore<S, W> {
+    fn objects(&self) -> Answer<'_, (Revision, Vec<ObjectRecord>)> {
+        self.0.objects()
+    }
+
+    fn object(&self, key: &ObjectKey) -> Answer<'_, Option<ObjectRecord>> {
+        self.0.object(key)
+    }
+
+    fn states(&self, since: Revision, limit: usize) -> Answer<'_, Vec<StateChange>> {
+        self.0.states(since, limit)
+    }
+
+    fn states_horizon(&self, newest: usize) -> Answer<'_, Revision> {
+        self.0.states_horizon(newest)
     }
 }

@@ -5,22 +5,35 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use countersign_authority::profile::{Authorization, OtherNames, PuppetSettings};
+use countersign_authority::grant::Grant;
+use countersign_authority::profile::{Authorization, OtherNames};
 use countersign_authority::{
-    Authority, AuthorityConfig, Clock, Door, Issuer, IssuerId, KeyStore, Limits, OnWaiting,
-    Profile, Signer, Store, Submission, Telemetry,
+    Actor, Authority, AuthorityConfig, Clock, Door, DoorSpec, Issuer, IssuerId, KeyStore, Limits,
+    OnWaiting, PlainKeeper, Profile, Rules, Signer, Store, Submission, Telemetry, WhenEnded,
 };
 use countersign_keys::{
     FileKeys, KeySpec, LeafKey, RootCertificate, SystemEntropy, create_issuer, private_file,
 };
 use countersign_pki::{AltName, CheckedCsr, CsrLimits, Serial, UnixTime};
-use countersign_policy::{Policy, Requester, Rule, RuleKind, SignerName, Wishes};
+use countersign_policy::{Guarded, Policy, Requester, Rule, RuleKind, SignerName, Wishes};
 use countersign_store::SqliteStore;
 use countersign_testkit::keys::Key;
+use countersign_webhook::{Executables, ThisMachine};
+
+use crate::profiles::{self, AgentSettings};
 
 pub(crate) const DOOR: Door = Door::named("test");
+/// The door of that name.
+pub(crate) static TEST: DoorSpec = DoorSpec::plain(DOOR);
+/// The same, if it kept the names of what was issued.
+pub(crate) static RETAINING: DoorSpec = DoorSpec {
+    name: DOOR,
+    retained: true,
+    when_ended: WhenEnded::Stays,
+    keeper: &PlainKeeper,
+};
 pub(crate) const START: i64 = 1_800_000_000;
-const DAY: u64 = 86_400;
+pub(crate) const DAY: u64 = 86_400;
 
 /// A clock that stands still until it is moved.
 pub(crate) struct TestClock(AtomicI64);
@@ -84,8 +97,8 @@ pub(crate) fn store_beside(folder: &Path) -> SqliteStore {
     SqliteStore::open(&folder.join("second.db")).unwrap()
 }
 
-pub(crate) fn settings() -> PuppetSettings {
-    PuppetSettings {
+pub(crate) fn settings() -> AgentSettings {
+    AgentSettings {
         lifetime: 5 * 365 * DAY,
         alt_names: OtherNames::Refused,
         authorization: Authorization::Refused,
@@ -96,11 +109,11 @@ pub(crate) fn settings() -> PuppetSettings {
 pub(crate) fn policy(automatic: bool) -> Policy {
     let rule = Rule::approving("autosign", vec![agent_signer()], RuleKind::Always);
     Policy {
-        tokens: Default::default(),
         generation: 3,
         rules: automatic.then_some(rule).into_iter().collect(),
-        reserved_groups: Default::default(),
-        reserved_names: ["ca.example.com".to_owned()].into(),
+        reserved: Guarded::names(["ca.example.com".to_owned()]),
+        own: Guarded::names(["ca.example.com".to_owned()]),
+        ..Policy::default()
     }
 }
 
@@ -112,8 +125,8 @@ pub(crate) async fn authority(
     automatic: bool,
 ) -> Authority {
     let profiles = vec![
-        (agent_signer(), Profile::puppet_agent(settings()), true),
-        (client_signer(), Profile::kube_apiserver_client(), false),
+        (agent_signer(), profiles::agent(settings()), true),
+        (client_signer(), profiles::client(), false),
     ];
     authority_with(folder, store, keys, clock, policy(automatic), profiles).await
 }
@@ -146,8 +159,8 @@ pub(crate) async fn authority_observed(
     telemetry: Arc<dyn Telemetry>,
 ) -> Authority {
     let signers = vec![
-        TestSigner::of((agent_signer(), Profile::puppet_agent(settings()), true)),
-        TestSigner::of((client_signer(), Profile::kube_apiserver_client(), false)),
+        TestSigner::of((agent_signer(), profiles::agent(settings()), true)),
+        TestSigner::of((client_signer(), profiles::client(), false)),
     ];
     let (store, keys) = (Arc::new(store(folder)), Arc::new(keys(folder)));
     let limits = Limits::STANDARD;
@@ -207,7 +220,9 @@ pub(crate) async fn authority_of(
     limits: Limits,
 ) -> Authority {
     let config = config_of(folder, store, keys, clock, policy, signers, limits);
-    Authority::start(config).await.unwrap()
+    let authority = Authority::start(config).await.unwrap();
+    authority.set_local_evidence(Arc::new(ThisMachine::new(Executables::STANDARD)));
+    authority
 }
 
 pub(crate) fn config_of(
@@ -223,10 +238,11 @@ pub(crate) fn config_of(
     let public_key = keys.public_key(&issuer_id()).unwrap();
     let chain = std::fs::read(folder.join("ca.pem")).unwrap();
     let signers = signers.into_iter().map(|signer| Signer {
-        name: signer.name,
         profile: signer.profile,
         issuer: issuer_id(),
         one_certificate_per_name: signer.one_certificate_per_name,
+        administrators_only: signer.name.as_str().ends_with("/own"),
+        name: signer.name,
         on_waiting: signer.on_waiting,
     });
     AuthorityConfig {
@@ -235,8 +251,7 @@ pub(crate) fn config_of(
         clock,
         entropy: Arc::new(SystemEntropy),
         issuers: vec![Issuer::from_chain(issuer_id(), chain, algorithm, &public_key).unwrap()],
-        signers: signers.collect(),
-        policy,
+        rules: Rules::new(policy, signers.collect()),
         limits,
     }
 }
@@ -302,28 +317,34 @@ pub(crate) fn submission(name: &str) -> Submission {
 
 pub(crate) fn with_csr(name: &str, csr: CheckedCsr) -> Submission {
     Submission {
-        door: DOOR,
+        door: &TEST,
         key: name.to_owned(),
         csr,
         signer: agent_signer(),
         requester: Requester::anonymous(Some([127, 0, 0, 1].into())),
         wishes: Wishes::default(),
-        retained: false,
         attachment: Vec::new(),
+        bearer: None,
         decision: None,
     }
+}
+
+/// Somebody who may do everything.
+pub(crate) fn administrator() -> Actor {
+    let requester = Requester {
+        identity: countersign_policy::Identity::Certname {
+            certname: "admin".to_owned(),
+        },
+        source: None,
+    };
+    Actor::with_roles(requester, Grant::ADMIN)
 }
 
 pub(crate) fn act(name: &str) -> countersign_authority::Act {
     countersign_authority::Act {
         door: DOOR,
         key: name.to_owned(),
-        actor: Requester {
-            identity: countersign_policy::Identity::Certname {
-                certname: "admin".to_owned(),
-            },
-            source: None,
-        },
+        actor: administrator(),
         reason: String::new(),
         expected: None,
         attachment: None,

@@ -3,8 +3,10 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use countersign_enroll::{Assignment, Door, PathOptions, RenewBefore};
 use countersign_keys::KeySpec;
 use countersign_pki::Fingerprint;
 
@@ -77,6 +79,15 @@ pub(crate) enum DoorName {
     Kubernetes,
 }
 
+impl From<DoorName> for Door {
+    fn from(name: DoorName) -> Self {
+        match name {
+            DoorName::Puppet => Self::Puppet,
+            DoorName::Kubernetes => Self::Kubernetes,
+        }
+    }
+}
+
 /// How the authority is recognised.
 #[derive(Debug, Args)]
 #[group(multiple = false)]
@@ -105,10 +116,10 @@ pub(crate) struct RequestArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) organization: Vec<String>,
     /// An attribute of the request, by its number or Puppet's short name (repeatable)
-    #[arg(long, value_name = "OID=TEXT")]
+    #[arg(long, value_name = "OID=TEXT", value_parser = assignment)]
     pub(crate) attribute: Vec<Assignment>,
     /// An extension that the certificate shall have, for example pp_role=web (repeatable)
-    #[arg(long, value_name = "OID=TEXT")]
+    #[arg(long, value_name = "OID=TEXT", value_parser = assignment)]
     pub(crate) extension: Vec<Assignment>,
     /// Both from a file of the form of Puppet's csr_attributes.yaml
     #[arg(long, value_name = "FILE")]
@@ -162,6 +173,20 @@ pub(crate) struct PlaceArgs {
     /// Another place for the revocation lists
     #[arg(long, value_name = "FILE")]
     pub(crate) crl_out: Option<PathBuf>,
+}
+
+impl PlaceArgs {
+    pub(crate) fn options(&self) -> PathOptions {
+        PathOptions {
+            dir: self.dir.clone(),
+            puppet_ssldir: self.puppet_ssldir.clone(),
+            cert_file: self.cert_file.clone(),
+            key_file: self.key_file.clone(),
+            key: self.key.clone(),
+            ca_out: self.ca_out.clone(),
+            crl_out: self.crl_out.clone(),
+        }
+    }
 }
 
 /// Whose it is.
@@ -224,42 +249,23 @@ pub(crate) struct TimingArgs {
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct RenewalArg {
     /// How long before its end a certificate is renewed, as a duration or a part of its life [default: 33%]
-    #[arg(long, value_name = "DURATION|PERCENT")]
+    #[arg(long, value_name = "DURATION|PERCENT", value_parser = renew_before)]
     pub(crate) renew_before: Option<RenewBefore>,
 }
 
-/// A time before a certificate's end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RenewBefore {
-    /// So long.
-    Span(Span),
-    /// So many hundredths of its life.
-    Percent(u8),
-}
-
-impl Default for RenewBefore {
-    /// A third: two tries that fail for a week each still leave time.
-    fn default() -> Self {
-        Self::Percent(33)
-    }
-}
-
-impl FromStr for RenewBefore {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let Some(number) = text.strip_suffix('%') else {
-            let span = text.parse().map(Self::Span);
-            return span.map_err(|_| {
-                format!(
-                    "{text:?} is neither a duration, for example 30d, nor a part, for example 33%"
-                )
-            });
-        };
-        match number.parse() {
-            Ok(percent @ 1..=99) => Ok(Self::Percent(percent)),
-            _ => Err(format!("{text:?} is no part of a life: write 1% to 99%")),
-        }
+/// A duration or a part of a life.
+fn renew_before(text: &str) -> Result<RenewBefore, String> {
+    let Some(number) = text.strip_suffix('%') else {
+        let span = text
+            .parse()
+            .map(|span: Span| RenewBefore::Time(Duration::from_secs(span.as_seconds())));
+        return span.map_err(|_| {
+            format!("{text:?} is neither a duration, for example 30d, nor a part, for example 33%")
+        });
+    };
+    match number.parse() {
+        Ok(percent @ 1..=99) => Ok(RenewBefore::Percent(percent)),
+        _ => Err(format!("{text:?} is no part of a life: write 1% to 99%")),
     }
 }
 
@@ -312,23 +318,13 @@ impl FromStr for KeyWord {
 }
 
 /// `NAME=TEXT`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Assignment {
-    pub(crate) name: String,
-    pub(crate) text: String,
-}
-
-impl FromStr for Assignment {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, &'static str> {
-        match text.split_once('=') {
-            Some((name, text)) if !name.is_empty() => Ok(Self {
-                name: name.to_owned(),
-                text: text.to_owned(),
-            }),
-            _ => Err("write OID=TEXT, for example pp_role=web"),
-        }
+fn assignment(text: &str) -> Result<Assignment, &'static str> {
+    match text.split_once('=') {
+        Some((name, text)) if !name.is_empty() => Ok(Assignment {
+            name: name.to_owned(),
+            text: text.to_owned(),
+        }),
+        _ => Err("write OID=TEXT, for example pp_role=web"),
     }
 }
 
@@ -382,16 +378,17 @@ mod tests {
         assert_eq!("rsa-3072".parse(), Ok(KeyWord(KeySpec::Rsa3072)));
         assert_eq!("p256".parse(), Ok(KeyWord(KeySpec::P256)));
         assert!("rsa-1024".parse::<KeyWord>().is_err());
-        assert_eq!("20%".parse(), Ok(RenewBefore::Percent(20)));
-        assert_eq!("30d".parse(), Ok(RenewBefore::Span(Span::days(30))));
+        assert_eq!(renew_before("20%"), Ok(RenewBefore::Percent(20)));
+        let month = Duration::from_secs(30 * 86_400);
+        assert_eq!(renew_before("30d"), Ok(RenewBefore::Time(month)));
         for text in ["0%", "100%", "soon", "%", ""] {
-            assert!(text.parse::<RenewBefore>().is_err(), "{text}");
+            assert!(renew_before(text).is_err(), "{text}");
         }
         assert_eq!("640".parse(), Ok(KeyMode(0o640)));
         for text in ["0644", "0700", "0200", "9", ""] {
             assert!(text.parse::<KeyMode>().is_err(), "{text}");
         }
-        assert!("=x".parse::<Assignment>().is_err() && "x".parse::<Assignment>().is_err());
-        assert_eq!("a=b=c".parse::<Assignment>().unwrap().text, "b=c");
+        assert!(assignment("=x").is_err() && assignment("x").is_err());
+        assert_eq!(assignment("a=b=c").unwrap().text, "b=c");
     }
 }

@@ -9,7 +9,7 @@ use countersign_pki::UnixTime;
 use countersign_policy::trial::Scene;
 use countersign_policy::{Finding, SignerName};
 
-use super::{DOORS, OutputArg, Reach};
+use super::{OutputArg, Reach, doors};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
@@ -62,7 +62,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "TIME")]
     pub(crate) since: Option<String>,
     /// Only those of one door
-    #[arg(long, value_parser = DOORS)]
+    #[arg(long, value_parser = doors())]
     pub(crate) door: Option<String>,
     /// Also show what would not change
     #[arg(long)]

@@ -89,6 +89,9 @@ pub(crate) struct ImportParts {
     /// The CRLs of these CAs, PEM; its own may be missing
     #[arg(long, value_name = "FILE")]
     pub(crate) crl_chain: Option<PathBuf>,
+    /// Let no certificate count that the CA has signed before; else those count that it has not revoked
+    #[arg(long, conflicts_with = "cadir")]
+    pub(crate) no_adopt: bool,
 }
 
 #[derive(Debug, Args)]

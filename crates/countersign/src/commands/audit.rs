@@ -5,11 +5,11 @@ mod reading;
 use std::fs;
 
 use anyhow::{Context as _, Result, bail};
+use countersign_api::{AuditEntry, Checkpoint, Page, Reconciliation};
 use countersign_authority::sealing::verification::{Breach, Intact, Verifier, Wants};
 use countersign_authority::{Clock as _, SealHead, SystemClock};
-use countersign_pki::UnixTime;
-use countersign_server::enrol::{AuditItem, Checkpoint};
-use serde::Deserialize;
+use countersign_pki::{UnixTime, terminal_safe};
+use countersign_server::enrol::{checkpoint_of, head_of};
 use serde_json::json;
 
 use self::reading::Reading;
@@ -18,6 +18,7 @@ use crate::audit_keys;
 use crate::cli::{AuditCommand, FilterArgs, Form, VerifyArgs};
 use crate::client::{Client, path_segment};
 use crate::output::{self, Table};
+use crate::witness;
 
 /// Carries a command out; the exit code of `verify` says what it found.
 pub(crate) async fn run(command: AuditCommand) -> Result<u8> {
@@ -51,17 +52,10 @@ pub(crate) async fn run(command: AuditCommand) -> Result<u8> {
 }
 
 /// A page of entries, as the server sends it.
-#[derive(Debug, Deserialize)]
-struct Page {
-    items: Vec<AuditItem>,
-    #[serde(default)]
-    cursor: Option<String>,
-}
-
 async fn show(client: &mut Client, filter: &FilterArgs, last: u32, form: Form) -> Result<()> {
     let last = usize::try_from(last)?;
     let path = format!("{}&newest_first=true", path(filter));
-    let mut items: Vec<AuditItem> = Vec::new();
+    let mut items: Vec<AuditEntry> = Vec::new();
     let mut cursor = None;
     loop {
         let page = page(client, &path, cursor.as_deref()).await?;
@@ -102,7 +96,7 @@ async fn show(client: &mut Client, filter: &FilterArgs, last: u32, form: Form) -
 }
 
 /// What else there is to say in one line; entries about a token name it, why, and what came of it.
-fn detail(item: &AuditItem) -> String {
+fn detail(item: &AuditEntry) -> String {
     if let Some(detail) = &item.detail {
         return detail.clone();
     }
@@ -145,17 +139,27 @@ async fn verify(args: &VerifyArgs) -> Result<u8> {
         true => Reading::of_files(&folder).await?,
         false => Reading::of_server(client(&args.server, &args.config)?).await?,
     };
-    let verifier = Verifier::new(keys);
-    let found = match &args.checkpoint {
-        Some(file) => verifier.with_checkpoint(read_checkpoint(file)?),
-        None => Ok(verifier),
-    };
-    let found = match found {
+    let mut checkpoints = Vec::new();
+    if let Some(file) = &args.checkpoint {
+        checkpoints.push(read_checkpoint(file)?);
+    }
+    if args.server.server.is_none() {
+        checkpoints.extend(witness::checkpoint(&folder)?);
+    }
+    let found = match checkpoints
+        .into_iter()
+        .try_fold(Verifier::new(keys), Verifier::with_checkpoint)
+    {
         Ok(verifier) => check(verifier, &mut reading).await?,
         Err(breach) => Err(breach),
     };
+    let found = match found {
+        Ok(intact) => Ok((intact, reading.reconcile(&folder).await?)),
+        Err(breach) => Err(breach),
+    };
+    let is_right = matches!(&found, Ok((_, compared)) if compared.found == 0);
     report(&found, args.output.form)?;
-    Ok(u8::from(found.is_err()))
+    Ok(u8::from(!is_right))
 }
 
 async fn check(mut verifier: Verifier, reading: &mut Reading) -> Result<Result<Intact, Breach>> {
@@ -171,28 +175,69 @@ async fn check(mut verifier: Verifier, reading: &mut Reading) -> Result<Result<I
     }
 }
 
-fn report(found: &Result<Intact, Breach>, form: Form) -> Result<()> {
+fn report(found: &Result<(Intact, Reconciliation), Breach>, form: Form) -> Result<()> {
     if form != Form::Table {
         let value = match found {
-            Ok(intact) => json!({
-                "intact": true,
+            Ok((intact, compared)) => json!({
+                "intact": compared.found == 0,
                 "entries": intact.entries,
                 "seals": intact.seals,
                 "unsealed": intact.unsealed,
                 "unsealed_since": intact.unsealed_since,
-                "checkpoint": intact.checkpoint.as_ref().map(Checkpoint::of),
+                "checkpoint": intact.checkpoint.as_ref().map(checkpoint_of),
+                "reconciliation": compared,
             }),
             Err(breach) => json!({"intact": false, "breach": breach.to_string()}),
         };
         return Ok(output::object(&value, form)?);
     }
     match found {
-        Ok(intact) => Ok(output::line(&told(intact))?),
+        Ok((intact, compared)) => {
+            output::line(&told(intact))?;
+            tell(compared)
+        }
         Err(breach) => {
             output::complain(&format!("countersign: the audit log is broken: {breach}"));
             Ok(())
         }
     }
+}
+
+/// What came of holding ledger, tokens and audit log against each other.
+fn tell(compared: &Reconciliation) -> Result<()> {
+    let Reconciliation {
+        certificates,
+        revoked,
+        token_uses,
+        not_covered,
+        found,
+        findings,
+    } = compared;
+    if *not_covered > 0 {
+        output::complain(&format!(
+            "countersign: not covered: an earlier version imported {not_covered} certificates and did not record which; whether all \
+             of them are there, and which came revoked, cannot be told"
+        ));
+    }
+    if *found == 0 {
+        return Ok(output::line(&format!(
+            "Ledger, tokens and audit log agree: certificates {certificates}, of them revoked {revoked}, uses of tokens {token_uses}."
+        ))?);
+    }
+    let mut lines = vec![format!(
+        "countersign: ledger, tokens and audit log do not agree in {found} points; somebody has changed the database:"
+    )];
+    lines.extend(
+        findings
+            .iter()
+            .map(|finding| format!("  {}", terminal_safe(finding))),
+    );
+    let shown = u64::try_from(findings.len()).unwrap_or(u64::MAX);
+    if *found > shown {
+        lines.push(format!("  and {} more", found.saturating_sub(shown)));
+    }
+    output::complain(&lines.join("\n"));
+    Ok(())
 }
 
 fn told(intact: &Intact) -> String {
@@ -221,15 +266,15 @@ fn read_checkpoint(file: &std::path::Path) -> Result<SealHead> {
         )
     };
     let checkpoint: Checkpoint = serde_json::from_slice(&text).with_context(wrong)?;
-    checkpoint.head().with_context(wrong)
+    head_of(&checkpoint).with_context(wrong)
 }
 
-async fn page(client: &mut Client, path: &str, cursor: Option<&str>) -> Result<Page> {
+async fn page(client: &mut Client, path: &str, cursor: Option<&str>) -> Result<Page<AuditEntry>> {
     let path = match cursor {
         Some(cursor) => format!("{path}&cursor={}", path_segment(cursor)),
         None => path.to_owned(),
     };
-    accepted(client.get(&path).await?)?.json()
+    Ok(accepted(client.get(&path).await?)?.json()?)
 }
 
 fn path(filter: &FilterArgs) -> String {

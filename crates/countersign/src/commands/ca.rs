@@ -9,7 +9,6 @@ mod generate;
 mod import;
 mod place;
 mod prune;
-mod puppet_conf;
 mod refusal;
 mod setup;
 mod takeover;
@@ -71,8 +70,16 @@ async fn carry_out(command: CaCommand) -> Result<u8> {
                 ttl => sign_one_by_one(&mut client, names, ttl.as_ref()).await,
             }
         }
-        CaCommand::Revoke { certname, server } => revoke(&mut client(&server)?, &certname).await,
-        CaCommand::Clean { certname, server } => clean(&mut client(&server)?, &certname).await,
+        CaCommand::Revoke {
+            certname,
+            force,
+            server,
+        } => revoke(&mut client(&server)?, &certname, force).await,
+        CaCommand::Clean {
+            certname,
+            force,
+            server,
+        } => clean(&mut client(&server)?, &certname, force).await,
         CaCommand::Setup(args) => setup::run(&args).await,
         CaCommand::Import(args) => import::run(&args).await,
         CaCommand::Export(args) => export::run(&args).await,
@@ -101,6 +108,8 @@ struct Status {
     subject_alt_names: Option<Vec<String>>,
     #[serde(default)]
     authorization_extensions: BTreeMap<String, Value>,
+    /// Why the rest is empty, if it is for that.
+    unreadable: Option<String>,
 }
 
 /// What is shown of a status, and all of it as the server wrote it.
@@ -259,6 +268,9 @@ impl Status {
                 "\tauthorization extensions: [{}]",
                 pairs.join(", ")
             ));
+        }
+        if let Some(fault) = &self.unreadable {
+            row.push_str(&format!("\tunreadable: {}", terminal_safe(fault)));
         }
         row
     }
@@ -431,11 +443,11 @@ enum Outcome {
     Failed,
 }
 
-async fn revoke(client: &mut Client, names: &[String]) -> Result<u8> {
+async fn revoke(client: &mut Client, names: &[String], force: bool) -> Result<u8> {
     let progress = Progress::of(names.len(), "Revoking");
     let mut outcomes = Vec::new();
     for name in names {
-        let reply = put_status(client, name, &json!({"desired_state": "revoked"})).await?;
+        let reply = put_revoked(client, name, force).await?;
         let outcome = progress.aside(|| report_revoked(&terminal_safe(name), &reply));
         outcomes.push(outcome?);
         progress.step();
@@ -472,11 +484,11 @@ fn not_revoked(name: &str) -> String {
     format!("Error:\n    When attempting to revoke certificate '{name}', received:")
 }
 
-async fn clean(client: &mut Client, names: &[String]) -> Result<u8> {
+async fn clean(client: &mut Client, names: &[String], force: bool) -> Result<u8> {
     let progress = Progress::of(names.len(), "Cleaning");
     let mut outcomes = Vec::new();
     for name in names {
-        outcomes.push(clean_one(client, name, &progress).await?);
+        outcomes.push(clean_one(client, name, force, &progress).await?);
         progress.step();
     }
     Ok(exit_code(&outcomes))
@@ -484,8 +496,13 @@ async fn clean(client: &mut Client, names: &[String]) -> Result<u8> {
 
 /// A name is revoked, then deleted: also one that had only a request, or only a certificate that is not shown any
 /// more. Only if the revocation fails for another reason, the name is left as it is.
-async fn clean_one(client: &mut Client, name: &str, progress: &Progress) -> Result<Outcome> {
-    let revoked = put_status(client, name, &json!({"desired_state": "revoked"})).await?;
+async fn clean_one(
+    client: &mut Client,
+    name: &str,
+    force: bool,
+    progress: &Progress,
+) -> Result<Outcome> {
+    let revoked = put_revoked(client, name, force).await?;
     let shown = terminal_safe(name);
     match revoked.status {
         StatusCode::OK | StatusCode::NO_CONTENT => {
@@ -498,7 +515,7 @@ async fn clean_one(client: &mut Client, name: &str, progress: &Progress) -> Resu
             return Ok(Outcome::Failed);
         }
     }
-    let path = format!("{PREFIX}/certificate_status/{}", path_segment(name));
+    let path = status_path(name, force);
     let deleted = client.call(Method::DELETE, &path, None).await?;
     progress.aside(|| match deleted.status {
         StatusCode::OK | StatusCode::NO_CONTENT => {
@@ -534,8 +551,19 @@ fn exit_code(outcomes: &[Outcome]) -> u8 {
 }
 
 async fn put_status(client: &mut Client, name: &str, body: &Value) -> Result<Reply> {
-    let path = format!("{PREFIX}/certificate_status/{}", path_segment(name));
-    client.call(Method::PUT, &path, Some(body)).await
+    let path = status_path(name, false);
+    Ok(client.call(Method::PUT, &path, Some(body)).await?)
+}
+
+async fn put_revoked(client: &mut Client, name: &str, force: bool) -> Result<Reply> {
+    let body = json!({"desired_state": "revoked"});
+    let path = status_path(name, force);
+    Ok(client.call(Method::PUT, &path, Some(&body)).await?)
+}
+
+fn status_path(name: &str, force: bool) -> String {
+    let query = if force { "?force=true" } else { "" };
+    format!("{PREFIX}/certificate_status/{}{query}", path_segment(name))
 }
 
 fn complain_of(reply: &Reply, sentence: &str) {

@@ -1,13 +1,13 @@
 //! `countersign csr`: requests of every door, over the native API.
 
-use anyhow::{Result, anyhow, bail};
-use countersign_policy::{Explanation, Requester};
+use anyhow::{Context as _, Result, bail};
+use countersign_api::{Approval, Certificate, Denial, ErrorBody, Issued, Page, Request};
 use http::{Method, StatusCode};
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::cli::{ConfigArg, CsrCommand, Form, ServerArgs, Target};
-use crate::client::{Client, Reply, path_segment};
+use crate::client::{Client, Reply, client_of, path_segment};
 use crate::config::Span;
 use crate::explanation;
 use crate::output::{self, Facts, Table};
@@ -29,9 +29,10 @@ pub(crate) async fn run(command: CsrCommand) -> Result<()> {
             // Requests of some doors let go of their names when they are over; who asks for such states means them.
             let all =
                 all || reason.is_some() || state.iter().any(|state| OVER.contains(&state.as_str()));
-            let none = match all || !state.is_empty() {
-                true => "No requests.",
-                false => "No requests wait; --all also shows those that are over.",
+            let waiting = !all && state.is_empty();
+            let none = match waiting {
+                false => "No requests.",
+                true => "No requests wait; --all also shows those that are over.",
             };
             let filter = Filter {
                 door,
@@ -40,6 +41,7 @@ pub(crate) async fn run(command: CsrCommand) -> Result<()> {
                 reason,
                 since,
                 all,
+                waiting,
             };
             list(&filter.fetch(&mut client).await?, output.form, none)
         }
@@ -51,11 +53,14 @@ pub(crate) async fn run(command: CsrCommand) -> Result<()> {
             )
         }
         CsrCommand::Explain { target, output } => {
-            let (mut client, place) = find(&target, Scope::Past).await?;
-            explained(
-                &place.request(&mut client, Method::GET, "", None).await?,
-                output.form,
-            )
+            let (mut client, place) = look_for(&target, Scope::Past).await?;
+            match place {
+                Some(place) => explained(
+                    &place.request(&mut client, Method::GET, "", None).await?,
+                    output.form,
+                ),
+                None => explained_by_ledger(&mut client, &target.name, output.form).await,
+            }
         }
         CsrCommand::Approve {
             target,
@@ -63,76 +68,22 @@ pub(crate) async fn run(command: CsrCommand) -> Result<()> {
             lifetime,
             output,
         } => {
-            let lifetime = lifetime.map(Span::as_seconds);
-            let body = json!({"reason": reason, "lifetime_seconds": lifetime});
-            decide(&target, "/approve", &body, output.form).await
+            let body = Approval {
+                reason,
+                lifetime_seconds: lifetime.map(Span::as_seconds),
+            };
+            decide(&target, "/approve", &json!(body), output.form).await
         }
         CsrCommand::Deny {
             target,
             reason,
             output,
-        } => decide(&target, "/deny", &json!({"reason": reason}), output.form).await,
+        } => decide(&target, "/deny", &json!(Denial { reason }), output.form).await,
         CsrCommand::Delete { target } => {
             let (mut client, place) = find(&target, Scope::Live).await?;
             place.request(&mut client, Method::DELETE, "", None).await?;
             said(&format!("{}/{} deleted", place.door, place.name))
         }
-    }
-}
-
-/// A request, as far as it is shown to people.
-#[derive(Debug, Deserialize)]
-struct Item {
-    id: String,
-    door: String,
-    name: String,
-    state: String,
-    signer: String,
-    requester: Requester,
-    created: String,
-    #[serde(default)]
-    subject: String,
-    #[serde(default)]
-    dns_names: Vec<String>,
-    #[serde(default)]
-    ip_addresses: Vec<String>,
-    #[serde(default)]
-    emails: Vec<String>,
-    #[serde(default)]
-    uris: Vec<String>,
-    #[serde(default)]
-    usages: Vec<String>,
-    #[serde(default)]
-    expiration_seconds: Option<u64>,
-    #[serde(default)]
-    key_type: String,
-    #[serde(default)]
-    key_size: Option<u32>,
-    #[serde(default)]
-    csr_fingerprint: String,
-    #[serde(default)]
-    unsignable: Option<String>,
-    explanation: Explanation,
-    #[serde(default)]
-    certificate: Option<Issued>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Issued {
-    issuer: String,
-    serial: String,
-    not_before: String,
-    not_after: String,
-    #[serde(default)]
-    revoked: Value,
-}
-
-impl Item {
-    fn read(value: &Value) -> Result<Self> {
-        Self::deserialize(value).map_err(|error| {
-            anyhow!(error)
-                .context("the server's answer cannot be understood; is it of another version?")
-        })
     }
 }
 
@@ -144,13 +95,7 @@ struct Filter {
     reason: Option<String>,
     since: Option<String>,
     all: bool,
-}
-
-#[derive(Debug, Deserialize)]
-struct Page {
-    items: Vec<Value>,
-    #[serde(default)]
-    cursor: Option<String>,
+    waiting: bool,
 }
 
 impl Filter {
@@ -164,6 +109,7 @@ impl Filter {
             ("reason", self.reason.as_deref()),
             ("since", self.since.as_deref()),
             ("past", all),
+            ("waiting", self.waiting.then_some("true")),
         ];
         pages(client, "requests", &parameters).await
     }
@@ -199,7 +145,7 @@ pub(super) async fn each_page(
                 path.push_str(&format!("&{name}={}", path_segment(value)));
             }
         }
-        let page: Page = accepted(client.get(&path).await?)?.json()?;
+        let page: Page<Value> = accepted(client.get(&path).await?)?.json()?;
         take(page.items)?;
         match page
             .cursor
@@ -221,12 +167,12 @@ enum Scope {
 }
 
 /// A request's place: its door and its name there.
-struct Place {
+struct Named {
     door: String,
     name: String,
 }
 
-impl Place {
+impl Named {
     async fn request(
         &self,
         client: &mut Client,
@@ -243,28 +189,38 @@ impl Place {
         if reply.body.is_empty() {
             Ok(Value::Null)
         } else {
-            reply.json()
+            Ok(reply.json()?)
         }
     }
 }
 
 pub(super) fn client(server: &ServerArgs, config: &ConfigArg) -> Result<Client> {
     let data = config.data(&server.data)?;
-    Client::new(&ServerArgs {
+    client_of(&ServerArgs {
         data,
         ..server.clone()
     })
 }
 
 /// The one request that a target means.
-async fn find(target: &Target, scope: Scope) -> Result<(Client, Place)> {
+async fn find(target: &Target, scope: Scope) -> Result<(Client, Named)> {
+    let (client, found) = look_for(target, scope).await?;
+    Ok((client, found.with_context(|| no_request(&target.name))?))
+}
+
+fn no_request(name: &str) -> String {
+    format!("there is no request {name:?}; `countersign csr list` shows those there are")
+}
+
+/// The same, if there is one.
+async fn look_for(target: &Target, scope: Scope) -> Result<(Client, Option<Named>)> {
     let mut client = client(&target.server, &target.config)?;
-    let place = |door: String| Place {
+    let place = |door: String| Named {
         door,
         name: target.name.clone(),
     };
     if let Some(door) = &target.door {
-        return Ok((client, place(door.clone())));
+        return Ok((client, Some(place(door.clone()))));
     }
     let mut filter = Filter {
         door: None,
@@ -273,6 +229,7 @@ async fn find(target: &Target, scope: Scope) -> Result<(Client, Place)> {
         reason: None,
         since: None,
         all: scope == Scope::Past,
+        waiting: false,
     };
     let mut found = filter.fetch(&mut client).await?;
     if found.is_empty() && !filter.all {
@@ -282,16 +239,13 @@ async fn find(target: &Target, scope: Scope) -> Result<(Client, Place)> {
     }
     let mut doors = Vec::new();
     for item in found {
-        doors.push(Item::read(&item)?.door);
+        doors.push(read::<Request>(&item)?.door);
     }
     doors.sort();
     doors.dedup();
     match doors.as_slice() {
-        [] => bail!(
-            "there is no request {:?}; `countersign csr list` shows those there are",
-            target.name
-        ),
-        [door] => Ok((client, place(door.clone()))),
+        [] => Ok((client, None)),
+        [door] => Ok((client, Some(place(door.clone())))),
         several => bail!(
             "{:?} exists at several doors; add --door {}",
             target.name,
@@ -308,7 +262,7 @@ async fn decide(target: &Target, act: &str, body: &Value, form: Form) -> Result<
     if form != Form::Table {
         return Ok(output::object(&value, form)?);
     }
-    let item = Item::read(&value)?;
+    let item: Request = read(&value)?;
     let outcome = match &item.certificate {
         Some(issued) => format!(
             "certificate {} of issuer {}, valid until {}",
@@ -318,7 +272,9 @@ async fn decide(target: &Target, act: &str, body: &Value, form: Form) -> Result<
     };
     said(&format!(
         "{}/{} {}: {outcome}",
-        item.door, item.name, item.state
+        item.door,
+        item.name,
+        item.state.word()
     ))
 }
 
@@ -337,18 +293,23 @@ fn list(items: &[Value], form: Form, none: &str) -> Result<()> {
         "REQUESTER",
         "CREATED",
         "REASON",
+        "KEY FINGERPRINT",
     ]);
     for value in items {
-        let item = Item::read(value)?;
+        let item: Request = read(value)?;
         let requester = item.requester.to_string();
         table.row([
             &*item.door,
             &item.name,
-            &item.state,
+            item.state.word(),
             &item.signer,
             &requester,
-            &item.created,
-            &item.explanation.code,
+            &item.created.to_string(),
+            match item.unreadable {
+                Some(_) => "unreadable",
+                None => item.explanation.code.as_str(),
+            },
+            &item.key_fingerprint,
         ]);
     }
     Ok(output::line(&table.text())?)
@@ -358,15 +319,15 @@ fn shown(value: &Value, form: Form) -> Result<()> {
     if form != Form::Table {
         return Ok(output::object(value, form)?);
     }
-    let item = Item::read(value)?;
+    let item: Request = read(value)?;
     let mut facts = Facts::default();
     facts.add("name", &item.name);
     facts.add("door", &item.door);
     facts.add("id", &item.id);
-    facts.add("state", &item.state);
+    facts.add("state", item.state.word());
     facts.add("signer", &item.signer);
     facts.add("requester", &item.requester.to_string());
-    facts.add("created", &item.created);
+    facts.add("created", &item.created.to_string());
     facts.add("subject", &item.subject);
     facts.add("DNS names", &item.dns_names.join(", "));
     facts.add("addresses", &item.ip_addresses.join(", "));
@@ -377,13 +338,11 @@ fn shown(value: &Value, form: Form) -> Result<()> {
         .expiration_seconds
         .map(|seconds| Span::seconds(seconds).to_string());
     facts.add("lifetime", &asked.unwrap_or_default());
-    let size = item
-        .key_size
-        .map(|size| format!(" {size}"))
-        .unwrap_or_default();
-    facts.add("key", &format!("{}{size}", item.key_type));
+    facts.add("key", &format!("{} {}", item.key_type, item.key_size));
+    facts.add("key fingerprint", &item.key_fingerprint);
     facts.add("fingerprint", &item.csr_fingerprint);
     facts.add("unsignable", &item.unsignable.clone().unwrap_or_default());
+    facts.add("unreadable", &item.unreadable.clone().unwrap_or_default());
     facts.add("decision", &item.explanation.to_string());
     certificate_facts(&item, &mut facts);
     Ok(output::line(&facts.text())?)
@@ -408,26 +367,51 @@ fn explained(value: &Value, form: Form) -> Result<()> {
             .collect();
         return Ok(output::object(&object, form)?);
     }
-    Ok(output::line(&explanation_text(&Item::read(value)?))?)
+    Ok(output::line(&explanation_text(&read(value)?))?)
 }
 
-fn explanation_text(item: &Item) -> String {
+/// What the ledger knows of a name for which nobody has asked here: its certificate was taken over from another authority.
+async fn explained_by_ledger(client: &mut Client, name: &str, form: Form) -> Result<()> {
+    let listed = pages(client, "certificates", &[("name", Some(name))]).await?;
+    let first = listed.first().with_context(|| no_request(name))?;
+    let Issued { issuer, serial, .. } = read::<Certificate>(first)?.issued;
+    let path = format!("/enrol/v1/certificates/{}/{serial}", path_segment(&issuer));
+    let value: Value = accepted(client.get(&path).await?)?.json()?;
+    if form != Form::Table {
+        return Ok(output::object(&value, form)?);
+    }
+    let item: Certificate = read(&value)?;
+    let mut facts = Facts::default();
+    facts.add("name", &item.name);
+    facts.add("request", "none here: the certificate was taken over");
+    facts.add("signer", &item.signer);
+    if let Some(explanation) = &item.explanation {
+        explanation::add(explanation, &mut facts);
+    }
+    issued_facts(&item.issued, &mut facts);
+    Ok(output::line(&facts.text())?)
+}
+
+fn explanation_text(item: &Request) -> String {
     let mut facts = Facts::default();
     facts.add(
         "request",
         &format!("{}/{} ({})", item.door, item.name, item.id),
     );
-    facts.add("state", &item.state);
+    facts.add("state", item.state.word());
     explanation::add(&item.explanation, &mut facts);
     facts.add("unsignable", &item.unsignable.clone().unwrap_or_default());
     certificate_facts(item, &mut facts);
     facts.text()
 }
 
-fn certificate_facts(item: &Item, facts: &mut Facts) {
-    let Some(issued) = &item.certificate else {
-        return;
-    };
+fn certificate_facts(item: &Request, facts: &mut Facts) {
+    if let Some(issued) = &item.certificate {
+        issued_facts(issued, facts);
+    }
+}
+
+fn issued_facts(issued: &Issued, facts: &mut Facts) {
     let Issued {
         issuer,
         serial,
@@ -439,18 +423,10 @@ fn certificate_facts(item: &Item, facts: &mut Facts) {
         "certificate",
         &format!("{serial} of issuer {issuer}, valid from {not_before} until {not_after}"),
     );
-    let revoked = match revoked {
-        Value::Null => String::new(),
-        revoked => {
-            let part = |name| {
-                revoked
-                    .get(name)
-                    .and_then(Value::as_str)
-                    .unwrap_or("unknown")
-            };
-            format!("{} ({})", part("at"), part("reason"))
-        }
-    };
+    let revoked = revoked
+        .as_ref()
+        .map(|revoked| format!("{} ({})", revoked.at, revoked.reason))
+        .unwrap_or_default();
     facts.add("revoked", &revoked);
 }
 
@@ -458,15 +434,18 @@ pub(super) fn said(text: &str) -> Result<()> {
     Ok(output::line(&countersign_pki::terminal_safe(text))?)
 }
 
+/// An object of the native API, whose JSON may also be shown as it is.
+pub(super) fn read<T: DeserializeOwned>(value: &Value) -> Result<T> {
+    T::deserialize(value)
+        .context("the server's answer cannot be understood; is it of another version?")
+}
+
 /// The reply, or the sentence with which the server refused.
 pub(super) fn accepted(reply: Reply) -> Result<Reply> {
     if reply.status.is_success() {
         return Ok(reply);
     }
-    let told: Option<Value> = serde_json::from_slice(&reply.body).ok();
-    let message = told
-        .as_ref()
-        .and_then(|value| value.pointer("/error/message")?.as_str());
+    let told: Option<ErrorBody> = serde_json::from_slice(&reply.body).ok();
     let remedy = match reply.status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
             "; use an administrator's certificate, or one that has a role"
@@ -474,7 +453,7 @@ pub(super) fn accepted(reply: Reply) -> Result<Reply> {
         StatusCode::SERVICE_UNAVAILABLE => "; try again",
         _ => "",
     };
-    match message {
+    match told.map(|body| body.error.message) {
         Some(message) => bail!("{message}{remedy}"),
         None => bail!("the server answered {}{remedy}", reply.status),
     }
@@ -492,7 +471,9 @@ mod tests {
         json!({
             "id": "0190-1", "door": "puppet", "name": "web01", "state": "pending", "live": true,
             "signer": "countersign.dev/puppet-agent", "requester": {"identity": {"kind": "anonymous"}, "source": "192.0.2.9"},
-            "created": "2026-01-02T03:04:05Z", "explanation": explanation,
+            "created": "2026-01-02T03:04:05Z", "subject": "CN=web01", "dns_names": [], "ip_addresses": [], "emails": [], "uris": [],
+            "usages": [], "key_type": "ec", "key_size": 256, "csr_fingerprint": "AA", "key_fingerprint": "BB",
+            "explanation": explanation,
         })
     }
 
@@ -506,7 +487,7 @@ mod tests {
             ],
         }));
         assert_eq!(
-            explanation_text(&Item::read(&value).unwrap()),
+            explanation_text(&read(&value).unwrap()),
             "request:      puppet/web01 (0190-1)\n\
              state:        pending\n\
              verdict:      undecided\n\
@@ -528,7 +509,7 @@ mod tests {
             "issuer": "puppet", "serial": "0A", "not_before": "2026-01-01T03:04:05Z", "not_after": "2031-01-01T03:04:05Z",
             "revoked": {"at": "2026-02-01T00:00:00Z", "reason": "unspecified"},
         });
-        let text = explanation_text(&Item::read(&value).unwrap());
+        let text = explanation_text(&read(&value).unwrap());
         for line in [
             "decided by:   boss",
             "reason:       ticket 1",

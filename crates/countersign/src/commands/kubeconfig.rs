@@ -1,24 +1,24 @@
 //! `countersign kubeconfig`: credentials for the Kubernetes door. The key is made here and leaves only in the file.
 
 use anyhow::{Context as _, Result, anyhow, ensure};
+use countersign_api::{
+    BootstrapTokenOrder, KubernetesUser, KubernetesUserRequest, MintedBootstrapToken,
+};
 use countersign_keys::{LeafKey, private_file};
 use countersign_pki::pem;
 use http::{Method, Uri};
-use serde::Deserialize;
 use serde_json::json;
 
 use super::csr::accepted;
 use crate::cli::{KubeconfigArgs, ServerArgs};
 use crate::config::Span;
-use crate::kubeconfig::Kubeconfig;
+use crate::kubeconfig::{Credential, Kubeconfig};
 use crate::output::{complain, secret};
 
 /// Carries the command out.
 pub(crate) async fn run(args: KubeconfigArgs) -> Result<()> {
-    ensure!(!args.user.is_empty(), "--user: the name is empty");
-    let groups: Vec<&str> = args.groups.iter().map(String::as_str).collect();
     ensure!(
-        groups.iter().all(|group| !group.is_empty()),
+        args.groups.iter().all(|group| !group.is_empty()),
         "--group: a group's name is empty"
     );
     // Before anything is signed: what cannot be written or would lead nowhere is not asked for.
@@ -30,26 +30,78 @@ pub(crate) async fn run(args: KubeconfigArgs) -> Result<()> {
             file.display()
         );
     }
+    match &args.user {
+        Some(user) => for_user(&args, &url, user).await,
+        None => for_bootstrap(&args, &url).await,
+    }
+}
+
+async fn for_user(args: &KubeconfigArgs, url: &str, user: &str) -> Result<()> {
+    ensure!(!user.is_empty(), "--user: the name is empty");
+    let groups: Vec<&str> = args.groups.iter().map(String::as_str).collect();
     let key = LeafKey::generate()?;
-    let request = key.request(&args.user, &groups, &[])?;
-    let body = json!({
-        "csr": pem::encode("CERTIFICATE REQUEST", &request),
-        "reason": "countersign kubeconfig",
-        "lifetime_seconds": args.ttl.map(Span::as_seconds),
-    });
+    let request = key.request(user, &groups, &[])?;
+    let body = KubernetesUserRequest {
+        csr: pem::encode("CERTIFICATE REQUEST", &request),
+        reason: "countersign kubeconfig".to_owned(),
+        lifetime_seconds: args.ttl.map(Span::as_seconds),
+    };
     let mut client = args.reach.client()?;
     let reply = client
-        .call(Method::POST, "/enrol/v1/kubernetes-users", Some(&body))
+        .call(
+            Method::POST,
+            "/enrol/v1/kubernetes-users",
+            Some(&json!(body)),
+        )
         .await?;
-    let user: User = accepted(reply)?.json()?;
+    let made: KubernetesUser = accepted(reply)?.json()?;
     let key_pem = key.to_pkcs8_pem()?;
     let kubeconfig = Kubeconfig {
-        url: &url,
-        ca_pem: user.ca.as_bytes(),
-        user: &args.user,
-        certificate_pem: user.certificate.as_bytes(),
-        key_pem: key_pem.as_bytes(),
+        url,
+        ca_pem: made.ca.as_bytes(),
+        user,
+        credential: Credential::Certificate {
+            pem: made.certificate.as_bytes(),
+            key_pem: key_pem.as_bytes(),
+        },
     };
+    handed_out(args, &kubeconfig)
+}
+
+/// With a token of its own: whoever reads the file can ask as a machine that bootstraps, and nothing else.
+async fn for_bootstrap(args: &KubeconfigArgs, url: &str) -> Result<()> {
+    let mut client = args.reach.client()?;
+    let order = BootstrapTokenOrder {
+        ttl_seconds: args.ttl.map(Span::as_seconds),
+        groups: args.groups.clone(),
+        description: "countersign kubeconfig".to_owned(),
+    };
+    let reply = client
+        .call(Method::POST, BOOTSTRAP_TOKENS, Some(&json!(order)))
+        .await?;
+    let minted: MintedBootstrapToken = accepted(reply)?.json()?;
+    let id = &minted.id.0;
+    let revoke =
+        || format!("revoke the token with `countersign token revoke {id}`: nobody has got it");
+    let ca = minted.ca.as_ref().context(
+        "the server has no Kubernetes door: set kubernetes.listen there, and revoke the token",
+    )?;
+    let kubeconfig = Kubeconfig {
+        url,
+        ca_pem: ca.as_bytes(),
+        user: "bootstrap",
+        credential: Credential::Token(&minted.token.0),
+    };
+    handed_out(args, &kubeconfig).with_context(revoke)?;
+    let end = minted.expires_at.map(|end| format!("is good until {end}"));
+    let end = end.as_deref().unwrap_or("has no end");
+    complain(&format!(
+        "its bootstrap token {id} {end}; `countersign token revoke {id}` takes it back"
+    ));
+    Ok(())
+}
+
+fn handed_out(args: &KubeconfigArgs, kubeconfig: &Kubeconfig<'_>) -> Result<()> {
     match &args.out {
         None => Ok(secret(&kubeconfig.text())?),
         Some(file) => {
@@ -59,13 +111,6 @@ pub(crate) async fn run(args: KubeconfigArgs) -> Result<()> {
             Ok(())
         }
     }
-}
-
-/// What the server answers.
-#[derive(Deserialize)]
-struct User {
-    certificate: String,
-    ca: String,
 }
 
 /// Where the Kubernetes door is, as the file shall say it.
@@ -95,3 +140,5 @@ fn place(args: &KubeconfigArgs) -> Result<String> {
         )
     })
 }
+
+const BOOTSTRAP_TOKENS: &str = "/enrol/v1/bootstrap-tokens";

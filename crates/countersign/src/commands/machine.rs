@@ -3,14 +3,12 @@
 mod import;
 mod records;
 
-use anyhow::{Result, anyhow, bail};
-use countersign_policy::MachineAddress;
-use countersign_server::enrol::{AddressBody, MachineBody};
+use anyhow::{Result, bail};
+use countersign_api::{Machine, MachineRecord, MachineRecordAddress};
 use http::{Method, StatusCode};
-use serde::Deserialize;
 use serde_json::Value;
 
-use super::csr::{accepted, client, each_page, said};
+use super::csr::{accepted, client, each_page, read, said};
 use crate::cli::{AddArgs, AddressArg, Form, MachineCommand, Reach};
 use crate::client::{Client, path_segment};
 use crate::output::{self, Facts, Items, Table};
@@ -65,7 +63,7 @@ impl Reach {
     }
 }
 
-impl From<AddressArg> for AddressBody {
+impl From<AddressArg> for MachineRecordAddress {
     fn from(argument: AddressArg) -> Self {
         let AddressArg { kind, address } = argument;
         Self { kind, address }
@@ -107,47 +105,20 @@ impl Outcome {
     }
 }
 
-/// A machine, as far as it is shown to people.
-#[derive(Debug, Deserialize)]
-struct Item {
-    name: String,
-    addresses: Vec<MachineAddress>,
-    serial: Option<String>,
-    uuid: Option<String>,
-    instance_id: Option<String>,
-    provider: Option<String>,
-    role: Option<String>,
-    not_before: Option<String>,
-    not_after: Option<String>,
-    single_use: bool,
-    created: String,
-    enrolled: Option<String>,
-    request: Option<String>,
-}
-
-impl Item {
-    fn read(value: &Value) -> Result<Self> {
-        Self::deserialize(value).map_err(|error| {
-            anyhow!(error)
-                .context("the server's answer cannot be understood; is it of another version?")
-        })
-    }
-
-    /// When it is expected, where the record says so.
-    fn expected(&self) -> String {
-        match (&self.not_before, &self.not_after) {
-            (Some(from), Some(until)) => format!("{from} to {until}"),
-            (Some(from), None) => format!("from {from}"),
-            (None, Some(until)) => format!("until {until}"),
-            (None, None) => String::new(),
-        }
+/// When it is expected, where the record says so.
+fn expected(machine: &Machine) -> String {
+    match (&machine.not_before, &machine.not_after) {
+        (Some(from), Some(until)) => format!("{from} to {until}"),
+        (Some(from), None) => format!("from {from}"),
+        (None, Some(until)) => format!("until {until}"),
+        (None, None) => String::new(),
     }
 }
 
 async fn add(args: AddArgs) -> Result<()> {
-    let body = MachineBody {
+    let body = MachineRecord {
         name: args.name.clone(),
-        addresses: args.address.into_iter().map(AddressBody::from).collect(),
+        addresses: args.address.into_iter().map(Into::into).collect(),
         serial: args.serial,
         uuid: args.uuid,
         instance_id: args.instance_id,
@@ -179,7 +150,7 @@ async fn add(args: AddArgs) -> Result<()> {
     if args.output.form != Form::Table {
         return Ok(output::object(&value, args.output.form)?);
     }
-    said(&format!("{} {done}", Item::read(&value)?.name))
+    said(&format!("{} {done}", read::<Machine>(&value)?.name))
 }
 
 async fn list(client: &mut Client, parameters: &[(&str, Option<&str>)], form: Form) -> Result<()> {
@@ -194,11 +165,12 @@ async fn list(client: &mut Client, parameters: &[(&str, Option<&str>)], form: Fo
     let mut is_empty = true;
     let mut add = |page: Vec<Value>| {
         for value in page {
-            let item = Item::read(&value)?;
+            let item: Machine = read(&value)?;
             let text = |text: &Option<String>| text.clone().unwrap_or_default();
             let (role, provider) = (text(&item.role), text(&item.provider));
-            let enrolled = item.enrolled.as_deref().unwrap_or("no");
-            table.row([&*item.name, &role, &provider, &item.expected(), enrolled]);
+            let enrolled = item.enrolled.map(|at| at.to_string());
+            let enrolled = enrolled.as_deref().unwrap_or("no");
+            table.row([&*item.name, &role, &provider, &expected(&item), enrolled]);
             is_empty = false;
         }
         Ok(())
@@ -218,17 +190,17 @@ fn show(value: &Value, form: Form) -> Result<()> {
     if form != Form::Table {
         return Ok(output::object(value, form)?);
     }
-    let item = Item::read(value)?;
+    let item: Machine = read(value)?;
     let mut facts = Facts::default();
     facts.add("name", &item.name);
     for (index, address) in item.addresses.iter().enumerate() {
         let label = if index == 0 { "addresses" } else { "" };
         facts.add(label, &format!("{} {}", address.kind, address.address));
     }
-    let expected = item.expected();
+    let expected = expected(&item);
     let enrolled = match (&item.enrolled, &item.request) {
         (Some(at), Some(request)) => format!("{at} (request {request})"),
-        (Some(at), None) => at.clone(),
+        (Some(at), None) => at.to_string(),
         (None, _) => "no".to_owned(),
     };
     for (label, text) in [
@@ -239,7 +211,7 @@ fn show(value: &Value, form: Form) -> Result<()> {
         ("role", &item.role),
         ("expected", &Some(expected)),
         ("single use", &item.single_use.then(|| "yes".to_owned())),
-        ("created", &Some(item.created.clone())),
+        ("created", &Some(item.created.to_string())),
         ("enrolled", &Some(enrolled)),
     ] {
         facts.add(label, text.as_deref().unwrap_or_default());

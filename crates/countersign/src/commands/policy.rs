@@ -11,10 +11,10 @@ use countersign_policy::{PolicyFault, PolicySet};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-use crate::cli::{Form, PolicyCommand};
+use crate::cli::{Form, PolicyCommand, Reach};
 use crate::output::{self, Table};
-use crate::policy_files;
-use crate::policy_files::BadLines;
+use crate::policies;
+use crate::policy_files::{self, BadLines};
 
 /// Carries a command out; the number is its exit code.
 pub(crate) async fn run(command: PolicyCommand) -> Result<u8> {
@@ -25,7 +25,7 @@ pub(crate) async fn run(command: PolicyCommand) -> Result<u8> {
             reach,
         } => match places.is_empty() {
             true => status::run(&reach, output.form).await,
-            false => check(&places, output.form),
+            false => check(&places, &reach, output.form),
         },
         PolicyCommand::Test {
             files,
@@ -37,17 +37,29 @@ pub(crate) async fn run(command: PolicyCommand) -> Result<u8> {
     }
 }
 
-fn check(places: &[PathBuf], form: Form) -> Result<u8> {
+fn check(places: &[PathBuf], reach: &Reach, form: Form) -> Result<u8> {
+    let (files, _) = policy_files::texts(places);
+    let distrusted: Vec<PolicyFault> = files.iter().filter_map(policies::distrusted).collect();
     let (set, faults) = match policy_files::read(places) {
         Ok(set) => {
-            let mut faults = policy_files::check_needed(&set, BadLines::Told);
+            let mut faults = distrusted;
+            faults.extend(policy_files::unknown_signers(&set));
+            faults.extend(policy_files::check_needed(&set, BadLines::Told));
             if faults.is_empty() {
                 faults.extend(policy_files::check_webhooks(&set));
             }
             (Some(set), faults)
         }
-        Err(faults) => (None, faults),
+        Err(mut faults) => {
+            faults.extend(distrusted);
+            (None, faults)
+        }
     };
+    let config = reach.config.read()?;
+    let declared: Vec<&str> = config.signers.iter().map(|it| it.name.as_str()).collect();
+    let warnings = set.as_ref().map_or_else(Vec::new, |set| {
+        policy_files::unserved_signers(set, &declared)
+    });
     let documents = set.as_ref().map_or(&[][..], PolicySet::documents);
     if form != Form::Table {
         let policies: Vec<Value> = documents
@@ -63,6 +75,7 @@ fn check(places: &[PathBuf], form: Form) -> Result<u8> {
         let faults_shown: Vec<Value> = faults.iter().map(shown_fault).collect();
         let report = json!({
             "ok": faults.is_empty(), "policies": policies, "faults": faults_shown,
+            "warnings": warnings,
         });
         output::object(&report, form)?;
         return Ok(u8::from(!faults.is_empty()));
@@ -70,6 +83,9 @@ fn check(places: &[PathBuf], form: Form) -> Result<u8> {
     if !faults.is_empty() {
         complain(&faults);
         return Ok(1);
+    }
+    for warning in &warnings {
+        output::complain(&terminal_safe(&format!("countersign: warning: {warning}")));
     }
     let mut table = Table::new(&["POLICY", "ORDER", "RULES", "SIGNERS", "FILE"]);
     for document in documents {

@@ -19,16 +19,45 @@ use countersign_store::backup::{self, Resumed};
 
 use crate::archive::{self, ArchiveFault, DATABASE, GENERATED_KEYS, Listed, Manifest};
 use crate::cli::RestoreArgs;
-use crate::data_folder::create_folder;
+use crate::data_folder::{DataFolder, create_folder};
 use crate::output;
+use crate::witness;
 
 /// Restores a backup, and says where the authority goes on.
 pub(crate) fn run(args: &RestoreArgs) -> Result<()> {
     let folder = args.config.data(&args.data)?.folder();
     let data = folder.root().to_owned();
-    let (manifest, resumed) = restore(&args.file, &data)?;
-    output::line(&told(&data, &manifest, &resumed))?;
+    let told = match &args.file {
+        Some(file) => {
+            let (manifest, resumed) = restore(file, &data)?;
+            told(&data, &manifest, &resumed)
+        }
+        None => told_in_place(&data, &in_place(&folder)?),
+    };
+    output::line(&told)?;
     Ok(())
+}
+
+/// Goes on from the database that is there, whichever it is.
+fn in_place(folder: &DataFolder) -> Result<Resumed> {
+    let database = folder.database();
+    ensure!(
+        database.try_exists()?,
+        "{} does not exist: restore a backup, `countersign restore FILE`",
+        database.display()
+    );
+    let resumed = backup::resume(&database, SystemClock.now())?;
+    witness::forget(folder)?;
+    Ok(resumed)
+}
+
+fn told_in_place(data: &Path, resumed: &Resumed) -> String {
+    let mut lines = vec![format!(
+        "The authority in {} goes on from the database that is there.",
+        data.display()
+    )];
+    lines.extend(goes_on(resumed));
+    lines.join("\n")
 }
 
 fn restore(path: &Path, data: &Path) -> Result<(Manifest, Resumed)> {
@@ -87,24 +116,12 @@ fn told(data: &Path, manifest: &Manifest, resumed: &Resumed) -> String {
         manifest.files.len(),
         manifest.revision,
     )];
-    lines.push(
-        "What was signed or revoked after that is not on record; nothing is given out twice:"
-            .to_owned(),
-    );
-    for (issuer, next) in &resumed.serials {
-        lines.push(format!("  serials of {issuer} go on at {next}"));
-    }
-    for (issuer, scope, number) in &resumed.crls {
-        let word = scope.word();
+    lines.extend(goes_on(resumed));
+    for program in manifest.files.iter().filter(|file| file.was_program()) {
+        let path = format!("{root}/{}", program.path);
         lines.push(format!(
-            "  the {word} CRL of {issuer} goes on after number {number}"
+            "{path} was a program and is not run now. Look at it, then `chmod +x {path}`."
         ));
-    }
-    lines.push(format!("  epoch {}", resumed.epoch));
-    let bindings: Vec<String> = resumed.objects.iter().filter_map(binding_line).collect();
-    if !bindings.is_empty() {
-        lines.push("Bindings that were deleted or changed after the backup are as they were. These give rights at the Kubernetes door; check them right after the start, and delete those that should not be:".to_owned());
-        lines.extend(bindings);
     }
     let (needed, remade): (Vec<&String>, Vec<&String>) = manifest
         .left_out
@@ -126,6 +143,31 @@ fn told(data: &Path, manifest: &Manifest, resumed: &Resumed) -> String {
         lines.extend(remade.iter().map(|path| format!("  {root}/{path}")));
     }
     lines.join("\n")
+}
+
+/// What nobody has on record, and where the numbers go on.
+fn goes_on(resumed: &Resumed) -> Vec<String> {
+    let mut lines = Vec::new();
+    lines.push(
+        "What was signed or revoked after that is not on record; nothing is given out twice:"
+            .to_owned(),
+    );
+    for (issuer, next) in &resumed.serials {
+        lines.push(format!("  serials of {issuer} go on at {next}"));
+    }
+    for (issuer, scope, number) in &resumed.crls {
+        let word = scope.word();
+        lines.push(format!(
+            "  the {word} CRL of {issuer} goes on after number {number}"
+        ));
+    }
+    lines.push(format!("  epoch {}", resumed.epoch));
+    let bindings: Vec<String> = resumed.objects.iter().filter_map(binding_line).collect();
+    if !bindings.is_empty() {
+        lines.push("Bindings that were deleted or changed after the backup are as they were. These give rights at the Kubernetes door; check them right after the start, and delete those that should not be:".to_owned());
+        lines.extend(bindings);
+    }
+    lines
 }
 
 /// A binding that somebody has made, or added subjects to; those of the start are in every installation.

@@ -14,17 +14,17 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use countersign_api::{EnrolmentToken, MintedToken, TokenCheck};
 use countersign_authority::{
     BootstrapId, BootstrapText, Clock as _, SystemClock, TokenId, TokenText, looks_like_a_token,
 };
 use http::Method;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use self::handout::Handout;
-use self::item::{Item, Report};
+use self::item::Report;
 use self::order::{Order, secret_instead_of, sought};
-use super::csr::{accepted, each_page, pages, said};
+use super::csr::{accepted, each_page, pages, read, said};
 use super::machine::place;
 use crate::cli::{CreateArgs, Form, Reach, RevokeArgs, TokenCommand, TokenFormat};
 use crate::client::{Client, path_segment};
@@ -125,7 +125,7 @@ async fn create(args: &CreateArgs) -> Result<()> {
     let name = args.name.as_deref().unwrap_or_default();
     let order = Order::new(name, args.terms.clone()).map_err(Usage)?;
     let mut client = args.reach.client()?;
-    let give = |minted: &mint::Minted| handout.give(&order, minted);
+    let give = |minted: &MintedToken| handout.give(&order, minted);
     let minted = mint::hand_out(&mut client, &order, give).await?;
     output::complain(&format!(
         "token {} for {} is good until {}; it is not shown again",
@@ -187,7 +187,12 @@ async fn listed(
         each_page(client, "tokens", parameters, &mut print).await?;
         return Ok(items.end()?);
     }
-    let mut add = |page: Vec<Value>| page.iter().try_for_each(|value| report.add(value));
+    let mut add = |page: Vec<Value>| {
+        for value in &page {
+            report.add(&read(value)?);
+        }
+        Ok(())
+    };
     each_page(client, "tokens", parameters, &mut add).await?;
     let is_filtered = parameters.iter().any(|(_, value)| value.is_some());
     match (report.text(), is_filtered) {
@@ -199,7 +204,7 @@ async fn listed(
 
 async fn looked_up(client: &mut Client, id: &Named) -> Result<Value> {
     let reply = client.get(&id.place()).await?;
-    accepted(reply)?.json()
+    Ok(accepted(reply)?.json()?)
 }
 
 fn shown(id: &Named, value: &Value, form: Form) -> Result<()> {
@@ -207,7 +212,7 @@ fn shown(id: &Named, value: &Value, form: Form) -> Result<()> {
         return Ok(output::object(value, form)?);
     }
     match id {
-        Named::Enrolment(_) => Ok(output::line(&Item::read(value)?.facts().text())?),
+        Named::Enrolment(_) => Ok(output::line(&item::facts(&read(value)?).text())?),
         Named::Bootstrap(_) => bootstrap::show(value),
     }
 }
@@ -238,9 +243,9 @@ async fn revoke(args: &RevokeArgs) -> Result<()> {
     let mut client = args.reach.client()?;
     if let Some(name) = name {
         for value in pages(&mut client, "tokens", &[("certname", Some(name))]).await? {
-            let item = Item::read(&value)?;
-            if item.can_be_revoked(args.revoke_certificates) {
-                ids.push(public_part(&item.id)?);
+            let token: EnrolmentToken = read(&value)?;
+            if item::can_be_revoked(&token, args.revoke_certificates) {
+                ids.push(public_part(&token.id.0)?);
             }
         }
         if ids.is_empty() && args.output.form == Form::Table {
@@ -274,23 +279,13 @@ async fn revoke(args: &RevokeArgs) -> Result<()> {
     }
 }
 
-/// What the server says of a request.
-#[derive(Debug, Deserialize)]
-struct Checked {
-    would_allow: bool,
-    reason: String,
-    detail: String,
-    token_id: Option<String>,
-}
-
 async fn check(file: &Path, signer: Option<&str>, reach: &Reach, form: Form) -> Result<u8> {
     let request = request(file)?;
     let query = signer.map(|signer| format!("?signer={}", path_segment(signer)));
     let path = format!("/enrol/v1/check{}", query.unwrap_or_default());
     let reply = reach.client()?.post_text(&path, request).await?;
     let value: Value = accepted(reply)?.json()?;
-    let checked = Checked::deserialize(&value)
-        .context("the server's answer cannot be understood; is it of another version?")?;
+    let checked: TokenCheck = read(&value)?;
     if form == Form::Table {
         let mut facts = Facts::default();
         facts.add(

@@ -1,11 +1,11 @@
 //! `countersign window`: build windows, over the native API.
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
+use countersign_api::{Window, WindowOpening};
 use http::Method;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::csr::{accepted, pages, said};
+use super::csr::{accepted, pages, read, said};
 use super::machine::{Outcome, place};
 use crate::cli::{Form, OpenArgs, WindowCommand};
 use crate::config::Span;
@@ -37,63 +37,36 @@ pub(crate) async fn run(command: WindowCommand) -> Result<()> {
     }
 }
 
-/// A window, as far as it is shown to people.
-#[derive(Debug, Deserialize)]
-struct Item {
-    certname: String,
-    opens_at: String,
-    closes_at: String,
-    max_issuances: u32,
-    issuances: u32,
-    require_token: bool,
-    state: String,
+fn used(window: &Window) -> String {
+    format!("{} of {}", window.issuances, window.max_issuances)
 }
 
-impl Item {
-    fn read(value: &Value) -> Result<Self> {
-        Self::deserialize(value)
-            .context("the server's answer cannot be understood; is it of another version?")
-    }
-
-    fn used(&self) -> String {
-        format!("{} of {}", self.issuances, self.max_issuances)
-    }
-
-    fn token(&self) -> &'static str {
-        match self.require_token {
-            true => "required",
-            false => "not required",
-        }
+fn token(window: &Window) -> &'static str {
+    match window.require_token {
+        true => "required",
+        false => "not required",
     }
 }
 
 async fn open(args: OpenArgs) -> Result<()> {
-    let mut body = json!({
-        "max_issuances": args.max_issuances,
-        "require_token": !args.without_token,
-    });
-    let times = [
-        ("opens_at", args.from.map(|time| json!(time))),
-        ("closes_at", args.until.map(|time| json!(time))),
-        (
-            "seconds",
-            args.length.map(|span| json!(Span::as_seconds(span))),
-        ),
-    ];
-    if let Some(members) = body.as_object_mut() {
-        let given = times
-            .into_iter()
-            .filter_map(|(name, value)| Some((name, value?)));
-        members.extend(given.map(|(name, value)| (name.to_owned(), value)));
-    }
+    let body = WindowOpening {
+        opens_at: args.from,
+        closes_at: args.until,
+        seconds: args.length.map(Span::as_seconds),
+        max_issuances: Some(args.max_issuances.into()),
+        require_token: Some(!args.without_token),
+    };
     let path = place("windows", &args.name);
     let mut client = args.reach.client()?;
-    let reply = accepted(client.call(Method::PUT, &path, Some(&body)).await?)?;
+    let reply = accepted(client.call(Method::PUT, &path, Some(&json!(body))).await?)?;
     let value: Value = reply.json()?;
+    let item: Window = read(&value)?;
+    if item.honoured_by.is_empty() {
+        output::complain(NOT_HONOURED);
+    }
     if args.output.form != Form::Table {
         return Ok(output::object(&value, args.output.form)?);
     }
-    let item = Item::read(&value)?;
     let trust = match item.require_token {
         true => "with a token",
         false => "without a token: whoever asks for the name first gets the certificate",
@@ -101,7 +74,11 @@ async fn open(args: OpenArgs) -> Result<()> {
     said(&format!(
         "{} may enrol from {} until {}, {trust}",
         item.certname, item.opens_at, item.closes_at
-    ))
+    ))?;
+    match item.honoured_by.as_slice() {
+        [] => Ok(()),
+        rules => said(&format!("honoured by {}", rules.join(", "))),
+    }
 }
 
 fn list(items: &[Value], form: Form) -> Result<()> {
@@ -114,14 +91,14 @@ fn list(items: &[Value], form: Form) -> Result<()> {
     let heading = ["NAME", "STATE", "OPENS", "CLOSES", "CERTIFICATES", "TOKEN"];
     let mut table = Table::new(&heading);
     for value in items {
-        let item = Item::read(value)?;
+        let item: Window = read(value)?;
         table.row([
             &*item.certname,
-            &item.state,
-            &item.opens_at,
-            &item.closes_at,
-            &item.used(),
-            item.token(),
+            item.state.word(),
+            &item.opens_at.to_string(),
+            &item.closes_at.to_string(),
+            &used(&item),
+            token(&item),
         ]);
     }
     Ok(output::line(&table.text())?)
@@ -131,13 +108,22 @@ fn show(value: &Value, form: Form) -> Result<()> {
     if form != Form::Table {
         return Ok(output::object(value, form)?);
     }
-    let item = Item::read(value)?;
+    let item: Window = read(value)?;
     let mut facts = Facts::default();
     facts.add("name", &item.certname);
-    facts.add("state", &item.state);
-    facts.add("opens", &item.opens_at);
-    facts.add("closes", &item.closes_at);
-    facts.add("certificates", &item.used());
-    facts.add("token", item.token());
+    facts.add("state", item.state.word());
+    facts.add("opens", &item.opens_at.to_string());
+    facts.add("closes", &item.closes_at.to_string());
+    facts.add("certificates", &used(&item));
+    facts.add("token", token(&item));
+    let honoured = match item.honoured_by.as_slice() {
+        [] => NOBODY.to_owned(),
+        rules => rules.join(", "),
+    };
+    facts.add("honoured by", &honoured);
     Ok(output::line(&facts.text())?)
 }
+
+const NOBODY: &str = "no rule of the policy in force";
+const NOT_HONOURED: &str = "warning: no rule of the policy in force looks at build windows, so this one has no effect: add a rule with \
+                            `approve: {window: {}}` to a policy file (see docs/inventory.md)";

@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use countersign_authority::{Keeper, PlainKeeper, RequestState, Retention, WhenEnded};
-use countersign_server::{kubernetes, puppet};
+use countersign_authority::{RequestState, Retention};
+use countersign_server::{foreman, kubernetes, puppet};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -21,6 +21,7 @@ pub(crate) struct GcSection {
     pub(crate) puppet: DoorSection,
     #[serde(deserialize_with = "at_kubernetes")]
     pub(crate) kubernetes: DoorSection,
+    pub(crate) foreman: RefusalsSection,
 }
 
 impl Default for GcSection {
@@ -29,6 +30,22 @@ impl Default for GcSection {
             interval: Span::hours(1),
             puppet: PUPPET,
             kubernetes: KUBERNETES,
+            foreman: RefusalsSection::default(),
+        }
+    }
+}
+
+/// How old what was refused gets, at a door where nothing else is on record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RefusalsSection {
+    pub(crate) denied: Keep,
+}
+
+impl Default for RefusalsSection {
+    fn default() -> Self {
+        Self {
+            denied: PUPPET.denied,
         }
     }
 }
@@ -60,25 +77,17 @@ pub(crate) struct Collection {
 
 impl GcSection {
     pub(crate) fn collection(&self) -> Collection {
-        // A certificate of the Puppet door that has ended may still be asked about; Kubernetes' cleaner deletes its
-        // object at once.
-        let plain: &'static dyn Keeper = &PlainKeeper;
+        let refusals = DoorSection {
+            denied: self.foreman.denied,
+            ..NOTHING
+        };
         let doors = [
-            (
-                puppet::PuppetDoor::DOOR,
-                self.puppet,
-                WhenEnded::Stays,
-                plain,
-            ),
-            (
-                kubernetes::DOOR,
-                self.kubernetes,
-                WhenEnded::Goes,
-                &kubernetes::ObjectKeeper,
-            ),
+            (&puppet::SPEC, self.puppet),
+            (&kubernetes::SPEC, self.kubernetes),
+            (&foreman::SPEC, refusals),
         ];
         let mut rules = Vec::new();
-        for (door, kept, when_ended, keeper) in doors {
+        for (door, kept) in doors {
             for (state, keep) in [
                 (RequestState::Pending, kept.pending),
                 (RequestState::Denied, kept.denied),
@@ -89,11 +98,9 @@ impl GcSection {
             ] {
                 if let Keep::For(span) = keep {
                     rules.push(Retention {
-                        door: door.clone(),
+                        door,
                         state,
                         seconds: span.as_seconds(),
-                        when_ended,
-                        keeper,
                     });
                 }
             }
@@ -168,13 +175,19 @@ impl<'de> Deserialize<'de> for Keep {
     }
 }
 
-/// What waits, waits until somebody decides; what was issued stays, because renewals and `csr explain` read it.
-const PUPPET: DoorSection = DoorSection {
+const NOTHING: DoorSection = DoorSection {
     pending: Keep::Off,
-    denied: Keep::For(Span::days(30)),
-    failed: Keep::For(Span::days(30)),
+    denied: Keep::Off,
+    failed: Keep::Off,
     approved: Keep::Off,
     issued: Keep::Off,
+};
+
+/// What waits, waits until somebody decides; what was issued stays, because renewals and `csr explain` read it.
+const PUPPET: DoorSection = DoorSection {
+    denied: Keep::For(Span::days(30)),
+    failed: Keep::For(Span::days(30)),
+    ..NOTHING
 };
 
 /// As kube-controller-manager's cleaner has it; what is approved and unsigned since its 1.35.

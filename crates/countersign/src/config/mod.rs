@@ -3,11 +3,10 @@
 //! Every key stands in `docs/configuration.md`; a test compares the two.
 
 mod access;
-mod ca_conf;
+mod cluster;
+mod cluster_resources;
 mod foreman;
 mod gc;
-mod hocon;
-mod puppet_conf;
 mod puppet_server;
 mod signers;
 mod tokens;
@@ -23,15 +22,21 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use countersign_keys::KeySpec;
+use countersign_puppet_compat::{Autosign as PuppetAutosign, AutosignFault};
+use countersign_webhook::trusted_file;
 use serde::de::{Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub(crate) use access::AccessSection;
+pub(crate) use cluster::ClusterSection;
+pub(crate) use cluster_resources::{ResourcesSection, WebhookGrant};
 pub(crate) use countersign_policy::{Span, nearest};
 pub(crate) use foreman::ForemanSection;
 pub(crate) use gc::{Collection, GcSection};
 pub(crate) use puppet_server::Remarks;
-pub(crate) use signers::{ExtensionsSection, NamePatternsSection, OthersKind, SubjectSection};
+pub(crate) use signers::{
+    ExtensionsSection, NamePatternsSection, OthersKind, PodsSection, SubjectSection,
+};
 pub(crate) use tokens::{KeyFile, Source, TokensSection};
 
 /// What the file may say. A key that is left out has its default.
@@ -57,6 +62,7 @@ pub(crate) struct Config {
     pub(crate) foreman: ForemanSection,
     pub(crate) gc: GcSection,
     pub(crate) limits: LimitsSection,
+    pub(crate) cluster: ClusterSection,
     /// The file that it was read from.
     #[serde(skip)]
     pub(crate) file: Option<PathBuf>,
@@ -82,6 +88,7 @@ impl Default for Config {
             foreman: ForemanSection::default(),
             gc: GcSection::default(),
             limits: LimitsSection::default(),
+            cluster: ClusterSection::default(),
             file: None,
         }
     }
@@ -153,7 +160,7 @@ pub(crate) enum Verification {
 }
 
 /// A signer beside the built-in ones.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SignerSection {
     pub(crate) name: String,
@@ -179,6 +186,8 @@ pub(crate) struct SignerSection {
     pub(crate) backdate: Span,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) issuer: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pods: Option<PodsSection>,
 }
 
 impl SignerSection {
@@ -328,6 +337,7 @@ pub(crate) struct LimitsSection {
     pub(crate) csr_per_minute_per_certname: u32,
     pub(crate) token_failures_per_10_minutes: u32,
     pub(crate) pending_per_source: usize,
+    pub(crate) pending_bytes: u64,
     pub(crate) connections: usize,
     pub(crate) connections_per_source: usize,
     pub(crate) csr_bytes: usize,
@@ -340,6 +350,7 @@ impl Default for LimitsSection {
             csr_per_minute_per_certname: 30,
             token_failures_per_10_minutes: 10,
             pending_per_source: 10_000,
+            pending_bytes: 536_870_912,
             connections: 0,
             connections_per_source: 0,
             csr_bytes: 65_536,
@@ -425,18 +436,22 @@ impl Autosign {
     }
 }
 
+impl From<PuppetAutosign> for Autosign {
+    fn from(said: PuppetAutosign) -> Self {
+        match said {
+            PuppetAutosign::Everything => Self::Everything,
+            PuppetAutosign::Nothing => Self::Nothing,
+            PuppetAutosign::File(path) => Self::File(path),
+        }
+    }
+}
+
 impl FromStr for Autosign {
     type Err = ValueFault;
 
     fn from_str(text: &str) -> Result<Self, ValueFault> {
-        match text {
-            "true" => Ok(Self::Everything),
-            "false" => Ok(Self::Nothing),
-            path if path.starts_with('/') => Ok(Self::File(path.into())),
-            other => Err(ValueFault::Autosign {
-                text: other.to_owned(),
-            }),
-        }
+        let said: PuppetAutosign = text.parse()?;
+        Ok(said.into())
     }
 }
 
@@ -483,8 +498,8 @@ pub(crate) enum ValueFault {
         "{text:?} is no address to listen on: write ADDRESS:PORT without a name, for example 127.0.0.1:8140 or 0.0.0.0:8140"
     )]
     Address { text: String },
-    #[error("{text:?} is neither true nor false nor an absolute path")]
-    Autosign { text: String },
+    #[error(transparent)]
+    Autosign(#[from] AutosignFault),
     #[error("{text:?} is no store: say sqlite")]
     Store { text: String },
     #[error("PostgreSQL is not available yet: say sqlite")]
@@ -494,6 +509,17 @@ pub(crate) enum ValueFault {
 }
 
 impl Config {
+    /// The policy files and folders. Relative ones begin in the folder of the configuration file.
+    pub(crate) fn policy_paths(&self) -> Vec<PathBuf> {
+        let file = self.file.as_deref().and_then(Path::parent);
+        let base = file.unwrap_or(Path::new(""));
+        let from_base = |path: &PathBuf| {
+            let path = base.join(path);
+            std::path::absolute(&path).unwrap_or(path)
+        };
+        self.policies.iter().map(from_base).collect()
+    }
+
     /// Reads a file.
     pub(crate) fn load(path: &Path) -> Result<Self, ConfigFault> {
         Self::parse(&read(path)?, path)
@@ -524,6 +550,11 @@ fn read(path: &Path) -> Result<String, ConfigFault> {
     };
     let mut text = String::new();
     let file = File::open(path).map_err(unreadable)?;
+    // It names programs and keys. A pipe is whoever's who made it.
+    if file.metadata().map_err(unreadable)?.is_file() {
+        let real = path.canonicalize().map_err(unreadable)?;
+        trusted_file(&real).map_err(|why| ConfigFault::Untrusted { why })?;
+    }
     file.take(MAX_FILE + 1)
         .read_to_string(&mut text)
         .map_err(unreadable)?;
@@ -538,6 +569,8 @@ fn read(path: &Path) -> Result<String, ConfigFault> {
 pub(crate) enum ConfigFault {
     #[error("cannot read the configuration file {}", path.display())]
     Read { path: PathBuf, source: io::Error },
+    #[error("the configuration file is not trusted: {why}")]
+    Untrusted { why: String },
     #[error("the configuration file {} is larger than {MAX_FILE} bytes", path.display())]
     TooLarge { path: PathBuf },
     #[error("{}, line {line}: unknown key {key:?}{}", path.display(), hint(nearest, known))]

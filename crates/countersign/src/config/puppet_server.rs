@@ -3,25 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::ca_conf::CaConf;
-use super::puppet_conf::PuppetConf;
-use super::{Autosign, Config, ConfigFault, PuppetSection, read};
+use countersign_puppet_compat::{Autosign, CaConf, Ignored, KeyFault, PuppetConf};
 
-/// What is wrong with one key of such a file.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: {key}: {what}")]
-pub(super) struct KeyFault {
-    pub(super) line: usize,
-    pub(super) key: String,
-    pub(super) what: String,
-}
-
-/// A key that means nothing to the authority.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Ignored {
-    pub(super) line: usize,
-    pub(super) key: String,
-}
+use super::{Config, ConfigFault, PuppetSection, read};
 
 /// What a person should know about the files that were read. The log does not exist yet when they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,7 +47,8 @@ impl PuppetSection {
     fn take_over(&mut self, puppet: PuppetConf, ca: CaConf) {
         let said = std::mem::take(&mut self.said);
         let is_open = |key: &str| !said.contains(key);
-        adopt(is_open("autosign"), puppet.autosign, &mut self.autosign);
+        let autosign = puppet.autosign.map(Into::into);
+        adopt(is_open("autosign"), autosign, &mut self.autosign);
         let ca_ttl = ca.ca_ttl.or(puppet.ca_ttl);
         adopt(is_open("ca_ttl"), ca_ttl, &mut self.ca_ttl);
         adopt(
@@ -134,14 +119,6 @@ impl Remarks {
                  admits nobody: give who needs it a role in access or a certificate with pp_cli_auth, and remove the section"
             ));
         }
-    }
-}
-
-pub(super) fn truth(text: &str) -> Result<bool, String> {
-    match text {
-        "true" => Ok(true),
-        "false" => Ok(false),
-        other => Err(format!("{other:?} is neither true nor false")),
     }
 }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Which subjects a signer certifies. What is left out is not looked at.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct SubjectSection {
     /// Patterns; the common name must match one.
@@ -15,7 +15,7 @@ pub(crate) struct SubjectSection {
 }
 
 /// Which names of a permitted kind a signer certifies. A kind that is left out is not looked at.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct NamePatternsSection {
     pub(crate) dns: Vec<String>,
@@ -26,7 +26,7 @@ pub(crate) struct NamePatternsSection {
 }
 
 /// Which requested extensions a signer copies.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ExtensionsSection {
     /// Object identifiers.
@@ -41,4 +41,17 @@ pub(crate) enum OthersKind {
     #[default]
     Dropped,
     Refused,
+}
+
+/// For a signer that signs for pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct PodsSection {
+    /// Certificates have a URI of this domain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) trust_domain: Option<String>,
+    /// Empty: all of them.
+    pub(crate) key_types: Vec<String>,
+    /// Annotations that a pod may send.
+    pub(crate) annotations: Vec<String>,
 }

@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 
+use countersign_authority::RequestState;
 use countersign_pki::Carrier;
 use countersign_policy::{OnMissing, OnToken};
 use serde_json::Value;
@@ -36,6 +37,7 @@ signers:
     lifetime: 30d
     max_lifetime: 90d
     backdate: 5m
+    pods: {trust_domain: prod.example.com, key_types: [ECDSAP256], annotations: [example.com/role]}
     issuer: vpn
 puppet: {autosign: true, ca_ttl: 1y, allow_subject_alt_names: true, allow_authorization_extensions: true,
          auto_renewal: true, auto_renewal_cert_ttl: 30d, allowlist_apex: true, allow_duplicate_certs: true,
@@ -55,8 +57,12 @@ gc:
   interval: 10m
   puppet: {pending: 90d, denied: off}
   kubernetes: {issued: 2h}
-limits: {csr_per_minute_per_source: 0, csr_per_minute_per_certname: 5, token_failures_per_10_minutes: 3, pending_per_source: 7, connections: 100,
+limits: {csr_per_minute_per_source: 0, csr_per_minute_per_certname: 5, token_failures_per_10_minutes: 3, pending_per_source: 7, pending_bytes: 8000000, connections: 100,
          connections_per_source: 9, csr_bytes: 8192}
+cluster: {workers: 8, machines: [cluster.x-k8s.io/v1beta2], machine_namespace: machines,
+          kubelet: {port: 10251, prefixes: [10.0.0.0/8]}, cleaner: {pending: 2h, per_requester: 5},
+          resources: {enabled: true, webhooks: [{url: 'https://a/', include_csr: true, ca_bundle: /a, secret_file: /b, client_cert_file: /c, client_key_file: /d}],
+                      issuers: [site], token_namespaces: [a]}}
 ";
 
 #[test]
@@ -94,9 +100,16 @@ fn reads_every_key() {
     assert_eq!(puppet, ["90d", "off", "30d", "off", "off"]);
     let kubernetes = kept(config.gc.kubernetes);
     assert_eq!(kubernetes, ["1d", "1h", "1h", "1d", "2h"]);
+    // What every door turns away is forgotten at some time.
+    for door in countersign_server::DOORS {
+        let rules = GcSection::default().collection().rules.into_iter();
+        let mut denied = rules.filter(|rule| rule.state == RequestState::Denied);
+        assert!(denied.any(|rule| rule.door.name == door.name), "{door:?}");
+    }
     assert_eq!(config.limits.csr_per_minute_per_source, 0);
     assert_eq!(config.limits.csr_per_minute_per_certname, 5);
     assert_eq!(config.limits.pending_per_source, 7);
+    assert_eq!(config.limits.pending_bytes, 8_000_000);
     assert_eq!(config.limits.token_failures_per_10_minutes, 3);
     let tokens = &config.tokens;
     assert_eq!(tokens.enabled, Some(true));

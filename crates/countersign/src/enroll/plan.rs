@@ -1,102 +1,82 @@
 //! What a run shall do: the command line, checked once and turned into what can be relied on.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use countersign_authority::certname::Certname;
-use countersign_keys::KeySpec;
+use countersign_enroll::files::Ownership;
+use countersign_enroll::{
+    CertificatePaths, DoorPlan, Extras, Hook, KubernetesPlan, Order, Patience, Plan, Server,
+    TokenSource, Trust, Wishes,
+};
 use countersign_pki::AltName;
 
-use super::attributes::Extras;
-use super::files::{Kind, Ownership, Written};
-use super::hook::Hook;
-use super::kubernetes::Order;
 use super::machine_name;
-use super::place::Place;
-use super::request::Wishes;
-use super::session::Patience;
-use super::token::TokenSource;
-use super::trust::{Server, Trust};
-use super::voice::Voice;
-use crate::cli::{DoorName, EnrollArgs, RenewBefore};
+use super::voice::Listener;
+use crate::cli::{DoorName, EnrollArgs, HookArgs, TrustArgs};
 use crate::commands::ca::alt_name;
 
-/// Everything that a run needs to know.
-pub(super) struct Plan {
-    pub(super) server: Server,
-    pub(super) door: DoorPlan,
-    pub(super) trust: Trust,
-    pub(super) wishes: Wishes,
-    pub(super) key: KeySpec,
-    pub(super) token: TokenSource,
-    pub(super) place: Place,
-    pub(super) ownership: Ownership,
-    pub(super) hook: Option<Hook>,
-    pub(super) patience: Patience,
-    pub(super) renew_before: RenewBefore,
-    pub(super) voice: Voice,
+pub(super) fn of(args: &EnrollArgs) -> Result<Plan> {
+    let name = name(args.name.as_deref(), args.door)?;
+    let server = args.server.as_deref();
+    let server = server.ok_or_else(|| anyhow!("no server was named: give --server URL"))?;
+    let request = &args.request;
+    let extras = Extras::new(
+        request.csr_attributes.as_deref(),
+        &request.attribute,
+        &request.extension,
+    )?;
+    let timing = &args.timing;
+    let will_renew = timing.daemon || timing.renewal.renew_before.is_some();
+    let plan = Plan {
+        server: Server::new(server, args.door.into())?,
+        door: door(args)?,
+        trust: trust(&args.trust),
+        wishes: Wishes {
+            alt_names: alt_names(&args.request.dns_alt_name)?,
+            organizations: args.request.organization.clone(),
+            extras,
+            // An agent says so in the same way; at the Kubernetes door the attribute means nothing.
+            will_renew: will_renew && args.door == DoorName::Puppet,
+            name: name.clone(),
+        },
+        key: args.request.key_type.0,
+        token: TokenSource::new(args.request.token_file.as_deref()),
+        place: CertificatePaths::new(&args.place.options(), &name),
+        ownership: Ownership::parse(args.owner.owner.as_deref(), args.owner.mode.0)?,
+        hook: hook(&args.hook),
+        patience: match timing.no_wait {
+            true => Patience::Once,
+            false => Patience::For(Duration::from_secs(timing.wait.as_seconds())),
+        },
+        renew_before: timing.renewal.renew_before.unwrap_or_default(),
+        voice: Box::new(match timing.daemon {
+            true => Listener::Log,
+            false => Listener::Person,
+        }),
+    };
+    ensure!(
+        args.door == DoorName::Puppet || !plan.wishes.extras.has_password(),
+        "a password in --csr-attributes would be readable by everybody who may read the object: at the Kubernetes door the token goes with --token-file"
+    );
+    Ok(plan)
 }
 
-/// What a door wants to know besides.
-pub(super) enum DoorPlan {
-    Puppet,
-    Kubernetes(KubernetesPlan),
-}
-
-pub(super) struct KubernetesPlan {
-    pub(super) order: Order,
-    /// Certificate and key to ask with.
-    pub(super) identity: Option<(PathBuf, PathBuf)>,
-}
-
-impl Plan {
-    pub(super) fn new(args: &EnrollArgs) -> Result<Self> {
-        let name = name(args.name.as_deref(), args.door)?;
-        let server = args.server.as_deref();
-        let server = server.ok_or_else(|| anyhow!("no server was named: give --server URL"))?;
-        let extras = Extras::new(&args.request)?;
-        let timing = &args.timing;
-        let will_renew = timing.daemon || timing.renewal.renew_before.is_some();
-        let plan = Self {
-            server: Server::new(server, args.door)?,
-            door: door(args)?,
-            trust: Trust::new(&args.trust),
-            wishes: Wishes {
-                alt_names: alt_names(&args.request.dns_alt_name)?,
-                organizations: args.request.organization.clone(),
-                extras,
-                // An agent says so in the same way; at the Kubernetes door the attribute means nothing.
-                will_renew: will_renew && args.door == DoorName::Puppet,
-                name: name.clone(),
-            },
-            key: args.request.key_type.0,
-            token: TokenSource::new(args.request.token_file.as_deref()),
-            place: Place::new(&args.place, &name),
-            ownership: Ownership::parse(args.owner.owner.as_deref(), args.owner.mode.0)?,
-            hook: Hook::new(&args.hook),
-            patience: match timing.no_wait {
-                true => Patience::Once,
-                false => Patience::For(Duration::from_secs(timing.wait.as_seconds())),
-            },
-            renew_before: timing.renewal.renew_before.unwrap_or_default(),
-            voice: match timing.daemon {
-                true => Voice::Log,
-                false => Voice::Person,
-            },
-        };
-        ensure!(
-            args.door == DoorName::Puppet || !plan.wishes.extras.has_password(),
-            "a password in --csr-attributes would be readable by everybody who may read the object: at the Kubernetes door the token goes with --token-file"
-        );
-        Ok(plan)
+fn trust(args: &TrustArgs) -> Trust {
+    match (&args.ca_file, args.ca_fingerprint, args.trust_on_first_use) {
+        (Some(path), _, _) => Trust::File(path.clone()),
+        (None, Some(fingerprint), _) => Trust::Fingerprint(fingerprint.0),
+        (None, None, true) => Trust::FirstUse,
+        (None, None, false) => Trust::Installed,
     }
+}
 
-    /// Puts one of the files into its place.
-    pub(super) fn install(&self, path: &Path, content: &[u8], kind: Kind) -> Result<Written> {
-        let base = self.place.base_of(path);
-        self.ownership.install(base, path, content, kind)
-    }
+fn hook(args: &HookArgs) -> Option<Hook> {
+    Some(Hook {
+        program: args.hook.clone()?,
+        arguments: args.hook_arg.clone(),
+        timeout: Duration::from_secs(args.hook_timeout.as_seconds()),
+    })
 }
 
 /// The name to enrol under: that of the machine unless one is given.

@@ -2,13 +2,13 @@
 
 use anyhow::{Result, bail};
 use countersign_authority::{Clock as _, SystemClock};
+use countersign_enroll::{
+    Bundle, CertificatePaths, Holdings, Standing, files, issued, with_causes,
+};
 use countersign_pki::{AltName, UnixTime};
 use serde::Serialize;
 
-use super::holdings::{Holdings, Standing};
-use super::place::Place;
-use super::trust::Bundle;
-use super::{FAILED, OK, files, issued, plan};
+use super::{FAILED, OK, plan};
 use crate::cli::{DoorName, Form, StatusArgs};
 use crate::output::{self, Facts};
 
@@ -70,7 +70,7 @@ struct Shown {
 pub(super) fn run(args: &StatusArgs) -> Result<u8> {
     // Whichever door it was: names of one are names of the other, or nearly.
     let name = name(args)?;
-    let place = Place::new(&args.place, &name);
+    let place = CertificatePaths::new(&args.place.options(), &name);
     let status = Status::of(name, &place, args)?;
     match args.output.form {
         Form::Table => output::line(&status.facts().text())?,
@@ -88,7 +88,7 @@ fn name(args: &StatusArgs) -> Result<String> {
     if args.name.is_some() {
         return named;
     }
-    let installed = Place::names(&args.place);
+    let installed = CertificatePaths::names(&args.place.options());
     match (named, installed.as_slice()) {
         (Ok(own), installed) if installed.contains(&own) => Ok(own),
         (_, [only]) => Ok(only.clone()),
@@ -101,12 +101,12 @@ fn name(args: &StatusArgs) -> Result<String> {
 }
 
 impl Status {
-    fn of(name: String, place: &Place, args: &StatusArgs) -> Result<Self> {
+    fn of(name: String, place: &CertificatePaths, args: &StatusArgs) -> Result<Self> {
         let before = args.renewal.renew_before.unwrap_or_default();
         let now = SystemClock.now();
         let (read, problem) = match Holdings::read(place) {
             Ok(holdings) => (Some(holdings), None),
-            Err(fault) => (None, Some(format!("{fault:#}"))),
+            Err(fault) => (None, Some(with_causes(&fault))),
         };
         let held = read.as_ref().and_then(|holdings| holdings.held.as_ref());
         let standing = read
@@ -114,7 +114,7 @@ impl Status {
             .map(|holdings| holdings.standing(&name, place, before, now));
         let (state, problem) = match (&standing, held) {
             (None, _) => (State::Mismatch, problem),
-            (Some(Err(fault)), _) => (State::Mismatch, Some(format!("{fault:#}"))),
+            (Some(Err(fault)), _) => (State::Mismatch, Some(with_causes(fault))),
             (Some(Ok(Standing::Absent)), None) => {
                 let key = read.as_ref().is_some_and(|holdings| holdings.key.is_some());
                 let problem = key.then(|| "there is a key and no certificate: it is asked for again by `countersign enroll`".to_owned());
@@ -185,13 +185,13 @@ impl Status {
 /// signed it, so a stranger's signature alone is no fault.
 fn judged(
     certificate: &countersign_pki::Certificate,
-    place: &Place,
+    place: &CertificatePaths,
     now: UnixTime,
 ) -> Option<(State, Option<String>)> {
     let text = files::read(&place.ca).ok().flatten();
     let ca = match text.map(|text| Bundle::read(&text, &shown(&place.ca), now)) {
         None => return None,
-        Some(Err(fault)) => return Some((State::Mismatch, Some(format!("{fault:#}")))),
+        Some(Err(fault)) => return Some((State::Mismatch, Some(with_causes(&fault)))),
         Some(Ok(ca)) => ca,
     };
     let lists = files::read(&place.crl).ok().flatten().unwrap_or_default();

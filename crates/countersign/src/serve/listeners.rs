@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Error, Result, anyhow};
-use countersign_authority::{Authority, Clock as _, IssuerId, SystemClock, private_file};
+use countersign_authority::{Authority, Clock as _, IssuerId, SystemClock};
+use countersign_keys::private_file;
 use countersign_pki::UnixTime;
 use countersign_policy::SignerName;
 use countersign_server::access::Access;
@@ -18,6 +19,7 @@ use countersign_server::{
     RequestRates, Timeouts, TlsIdentity, enrol, kubernetes, puppet,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::net::TcpListener;
 use tracing::warn;
 
 use crate::config::{ForemanSection, LimitsSection, Listen};
@@ -26,7 +28,7 @@ use crate::signers;
 
 /// What listeners stand on, and have in common.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct Shared<'a> {
     pub(super) authority: &'a Authority,
     /// Who has which role, at every door.
     pub(super) access: &'a Access,
@@ -40,7 +42,7 @@ pub(super) struct Place<'a> {
     pub(super) policies: &'a PolicyState,
 }
 
-impl Place<'_> {
+impl Shared<'_> {
     fn furnish(self, listener: Listener, doorway: Doorway) -> Listener {
         let listener = listener.counted(self.traffic.listener(doorway));
         match self.per_source {
@@ -50,9 +52,29 @@ impl Place<'_> {
     }
 }
 
+/// Refuses addresses that are taken or not ours, before anything is created. They are let go again until the doors open:
+/// a client that comes too early shall not wait for a start that may fail.
+pub(super) async fn ensure_free(settings: &Settings) -> Result<()> {
+    let config = &settings.config;
+    // Held together, so that two listeners on one address are noticed, too.
+    let mut held = Vec::new();
+    for (listen, flag) in [
+        (Listen::On(config.listen), PUPPET_FLAG),
+        (config.kubernetes.listen, KUBERNETES_FLAG),
+        (config.foreman.listen, FOREMAN_KEY),
+    ] {
+        if let Listen::On(address) = listen {
+            let bound = TcpListener::bind(address).await;
+            let bound = bound.map_err(|source| ListenerFault::Bind { address, source });
+            held.push(bound.map_err(|fault| advised(fault, flag))?);
+        }
+    }
+    Ok(())
+}
+
 pub(super) async fn bind_puppet(
     settings: &Settings,
-    place: Place<'_>,
+    place: Shared<'_>,
     identity: &TlsIdentity,
 ) -> Result<(puppet::PuppetDoor, Listener)> {
     let authority = place.authority;
@@ -92,13 +114,13 @@ pub(super) async fn bind_puppet(
         timeouts: timeouts(settings),
     };
     let bound = Listener::bind(authority.clone(), router, config).await;
-    let listener = bound.map_err(|fault| advised(fault, "--listen"))?;
+    let listener = bound.map_err(|fault| advised(fault, PUPPET_FLAG))?;
     Ok((door, place.furnish(listener, Doorway::Puppet)))
 }
 
 pub(super) async fn bind_kubernetes(
     address: SocketAddr,
-    place: Place<'_>,
+    place: Shared<'_>,
     identity: &TlsIdentity,
 ) -> Result<Listener> {
     let authority = place.authority;
@@ -122,7 +144,7 @@ pub(super) async fn bind_kubernetes(
         timeouts: Timeouts::STANDARD,
     };
     let bound = Listener::bind(authority.clone(), router, config).await;
-    let listener = bound.map_err(|fault| advised(fault, "--kubernetes-listen"))?;
+    let listener = bound.map_err(|fault| advised(fault, KUBERNETES_FLAG))?;
     Ok(place.furnish(listener, Doorway::Kubernetes))
 }
 
@@ -141,7 +163,7 @@ pub(super) struct BesidePuppet<'a> {
 pub(super) async fn bind_foreman(
     address: SocketAddr,
     section: &ForemanSection,
-    place: Place<'_>,
+    place: Shared<'_>,
     puppet: BesidePuppet<'_>,
 ) -> Result<(TrustedHosts, Listener)> {
     let BesidePuppet {
@@ -164,7 +186,7 @@ pub(super) async fn bind_foreman(
         timeouts: Timeouts::STANDARD,
     };
     let bound = Listener::bind(authority.clone(), router, config).await;
-    let mut listener = bound.map_err(|fault| advised(fault, "foreman.listen"))?;
+    let mut listener = bound.map_err(|fault| advised(fault, FOREMAN_KEY))?;
     if let Some(path) = &section.ca {
         let clients = ForeignClients::below(&read(path, "foreman.ca")?)
             .with_context(|| format!("foreman.ca: {}", path.display()))?;
@@ -197,7 +219,7 @@ pub(crate) fn warn_of_foreman(section: &ForemanSection, authority: &Authority) {
     if section.trusted_hosts.is_empty() {
         warn!("foreman.trusted_hosts is empty: the Foreman listener refuses every caller");
     }
-    if !authority.tokens_enabled() {
+    if !authority.tokens.enabled() {
         warn!(
             "tokens.enabled is false: Foreman can list, sign and clean, and no host enrols by itself"
         );
@@ -205,7 +227,7 @@ pub(crate) fn warn_of_foreman(section: &ForemanSection, authority: &Authority) {
 }
 
 /// Why a listener does not listen, and what helps.
-pub(super) fn advised(fault: ListenerFault, flag: &str) -> Error {
+pub(crate) fn advised(fault: ListenerFault, flag: &str) -> Error {
     match fault {
         ListenerFault::Bind { address, source } if source.kind() == ErrorKind::AddrInUse => {
             anyhow!(
@@ -271,7 +293,7 @@ pub(super) fn url(address: SocketAddr) -> String {
     format!("https://{}", reachable(address))
 }
 
-pub(super) fn reachable(address: SocketAddr) -> SocketAddr {
+pub(crate) fn reachable(address: SocketAddr) -> SocketAddr {
     let host = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
@@ -307,6 +329,10 @@ fn modified(path: &Path) -> UnixTime {
     seconds.map_or_else(|| SystemClock.now(), UnixTime)
 }
 
+/// What chooses another address, as it is named to those who must.
+const PUPPET_FLAG: &str = "--listen";
+const KUBERNETES_FLAG: &str = "--kubernetes-listen";
+const FOREMAN_KEY: &str = "foreman.listen";
 /// The store, keys, logs, outgoing connections.
 const OTHER_FILES: usize = 128;
 const MIN_CONNECTIONS: usize = 64;

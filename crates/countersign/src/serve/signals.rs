@@ -4,20 +4,20 @@ use anyhow::{Context as _, Result};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// The signals that end the service, or make it read its configuration again.
-pub(super) struct Signals {
+pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
 }
 
 /// What a signal asks for.
-pub(super) enum Asked {
+pub(crate) enum Asked {
     Reload,
     End,
 }
 
 impl Signals {
-    pub(super) fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let listen = |kind| signal(kind).context("cannot wait for signals");
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
@@ -26,7 +26,7 @@ impl Signals {
         })
     }
 
-    pub(super) async fn next(&mut self) -> Asked {
+    pub(crate) async fn next(&mut self) -> Asked {
         tokio::select! {
             _ = self.terminate.recv() => Asked::End,
             _ = self.interrupt.recv() => Asked::End,
@@ -34,7 +34,7 @@ impl Signals {
         }
     }
 
-    pub(super) async fn end(&mut self) {
+    pub(crate) async fn end(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

@@ -2,20 +2,22 @@
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use countersign_authority::profile::{
-    ExtensionRule, NameBounds, NameKinds, OrganizationRule, OtherExtensions, Pattern,
-    SubjectBounds, Usage, UsageRule,
+    AltNameRule, ExtensionRule, NameBounds, NameKinds, NameSettings, OrganizationRule,
+    OtherExtensions, Pattern, SubjectBounds, Usage, UsageRule,
 };
 use countersign_authority::{OnWaiting, Profile, Signer};
 use countersign_pki::{Oid, oid};
 use countersign_policy::{Network, SignerName};
+use countersign_server::kubernetes::profiles::{self, MASTERS};
 
-use super::{KUBERNETES_ISSUER, MIN_LIFETIME, PUPPET_ISSUER, issuer_of};
+use super::pods::{self, PodNames};
+use super::{KUBERNETES_ISSUER, MIN_LIFETIME, PUPPET_ISSUER, RESERVED_DOMAINS, issuer_of};
 use crate::config::{
     ExtensionsSection, NameKind, NamePatternsSection, OthersKind, SignerSection, SubjectSection,
     nearest,
 };
 
-pub(super) fn custom(section: &SignerSection) -> Result<Signer> {
+pub(crate) fn custom(section: &SignerSection) -> Result<Signer> {
     let name = SignerName::parse(&section.name)?;
     for domain in RESERVED_DOMAINS {
         ensure!(
@@ -45,28 +47,36 @@ pub(super) fn custom(section: &SignerSection) -> Result<Signer> {
         section.lifetime
     );
     let kinds = kinds(&section.names);
-    let mut profile = Profile::custom(
-        permitted.clone(),
-        kinds,
-        section.lifetime.as_seconds(),
-        maximum.as_seconds(),
-        section.backdate.as_seconds(),
-    );
-    profile.usages = UsageRule::Asked {
-        required,
-        permitted,
+    let mut profile = Profile {
+        alt_names: AltNameRule::Kinds(kinds),
+        usages: UsageRule::Asked {
+            required,
+            permitted,
+        },
+        subjects: subjects(&section.subject)?,
+        names: names(section, kinds)?,
+        name_settings: NameSettings {
+            kinds: Some("`names` of the signer"),
+            patterns: Some("`name_patterns` of the signer"),
+        },
+        extensions: extensions(&section.extensions)?,
+        ..profiles::within(section.lifetime.as_seconds(), maximum.as_seconds())
     };
-    profile.subjects = subjects(&section.subject)?;
-    profile.names = names(section, kinds)?;
-    profile.extensions = extensions(&section.extensions)?;
+    profile.lifetime.backdate = section.backdate.as_seconds();
+    if let Some(pods) = &section.pods {
+        PodNames::of(section, pods).context("pods")?;
+        pods::shape(&mut profile.lifetime);
+    }
     if issuer.as_str() == KUBERNETES_ISSUER {
-        profile = profile.of_identities();
+        // Its certificates are identities: nobody gets the unlimited group by asking.
+        profile.refused_organizations = &[MASTERS];
     }
     Ok(Signer {
         name,
         profile,
         issuer,
         one_certificate_per_name: false,
+        administrators_only: false,
         on_waiting: OnWaiting::Refuse,
     })
 }
@@ -184,7 +194,6 @@ fn patterns(key: &str, texts: &[String]) -> Result<Vec<Pattern>> {
     parsed.collect()
 }
 
-const RESERVED_DOMAINS: [&str; 2] = ["kubernetes.io/", "countersign.dev/"];
 /// What says who somebody is, what a key is for or where the authority is found. Puppet's rights are among them.
 const NEVER_COPIED: [Oid; 3] = [
     oid::CERTIFICATE_EXTENSIONS,

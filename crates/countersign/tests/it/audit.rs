@@ -4,13 +4,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use countersign_store::suite::tamper;
+use countersign_store_suite::tamper;
+use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::deadline::Finished;
+use countersign_testkit::keys;
 use serde_json::Value;
 
+use crate::cadir_takeover;
 use crate::commands::wait_until;
 use crate::installation::run;
-use crate::site::{Site, get_certificate, puppet_request, put_request, serve};
+use crate::site::{Site, get_certificate, get_crl, puppet_request, put_request, serve};
 
 fn on(data: &Path, arguments: &[&str]) -> Finished {
     run(&[arguments, &["--data", data.to_str().unwrap()]].concat())
@@ -133,7 +136,15 @@ impl Stopped {
             checkpoint = sealed(&site.data());
         }
         assert!(checkpoint["number"].as_u64() >= Some(3), "{checkpoint}");
-        let folder = site.into_folder();
+        Self::of(site, &checkpoint)
+    }
+
+    fn of(site: Site, checkpoint: &Value) -> Self {
+        Self::within(site.into_folder(), checkpoint)
+    }
+
+    /// Whose data directory is in this one.
+    fn within(folder: tempfile::TempDir, checkpoint: &Value) -> Self {
         let file = folder.path().join("checkpoint.json");
         fs::write(&file, checkpoint.to_string()).unwrap();
         let stopped = Self {
@@ -165,21 +176,27 @@ impl Stopped {
         )
     }
 
-    /// What `verify` says after the database was changed by these statements.
-    fn after(&self, sql: &str, arguments: &[&str]) -> Finished {
+    /// Replaces the database by the untouched copy.
+    fn put_back(&self) {
         for left in ["countersign.db-wal", "countersign.db-shm"] {
             let _none_is_left = fs::remove_file(self.data().join(left));
         }
         fs::copy(self.untouched(), self.database()).unwrap();
+    }
+
+    /// What `verify` says after the database was changed by these statements.
+    fn after(&self, sql: &str, arguments: &[&str]) -> Finished {
+        self.put_back();
         assert!(tamper(&self.database(), sql) > 0, "{sql}");
         self.verify(arguments)
     }
 }
 
-/// The request of web02, and what stands before and behind it.
-const REQUEST: &str = "(SELECT revision FROM audit WHERE entry LIKE '%\"request\"%puppet/web02%')";
+/// Where the entries of web02's request and of its certificate stand.
+const REQUEST: &str =
+    "(SELECT revision, seq FROM audit WHERE entry LIKE '%\"request\"%puppet/web02%')";
 const ISSUE: &str =
-    "(SELECT revision FROM audit WHERE entry LIKE '%\"issue\"%' AND entry LIKE '%web02%')";
+    "(SELECT revision, seq FROM audit WHERE entry LIKE '%\"issue\"%' AND entry LIKE '%web02%')";
 
 #[test]
 fn whoever_changes_the_log_of_a_stopped_server_is_found_out() {
@@ -193,31 +210,32 @@ fn whoever_changes_the_log_of_a_stopped_server_is_found_out() {
     for (what, sql, told) in [
         (
             "an entry edited",
-            format!("UPDATE audit SET entry = replace(entry, 'web02', 'web20') WHERE revision = {REQUEST}"),
+            format!("UPDATE audit SET entry = replace(entry, 'web02', 'web20') WHERE (revision, seq) = {REQUEST}"),
             "was changed after it was sealed",
         ),
         (
             "an entry made unreadable",
-            format!("UPDATE audit SET entry = 'x' WHERE revision = {REQUEST}"),
+            format!("UPDATE audit SET entry = 'x' WHERE (revision, seq) = {REQUEST}"),
             "was changed after it was sealed",
         ),
         (
             "an entry dropped",
-            format!("DELETE FROM audit WHERE revision = {REQUEST}"),
+            format!("DELETE FROM audit WHERE (revision, seq) = {REQUEST}"),
             "is missing: between entries ",
         ),
         (
             "an entry inserted",
-            format!("INSERT INTO audit SELECT revision, seq + 7, entry FROM audit WHERE revision = {REQUEST}"),
+            format!("INSERT INTO audit SELECT revision, seq + 7, entry FROM audit WHERE (revision, seq) = {REQUEST}"),
             "was added after its neighbours were sealed",
         ),
         (
             "entries exchanged",
             format!(
-                "CREATE TEMP TABLE pair AS SELECT {REQUEST} AS a, {ISSUE} AS b;
-                 UPDATE audit SET revision = 900000000 WHERE revision = (SELECT a FROM pair);
-                 UPDATE audit SET revision = (SELECT a FROM pair) WHERE revision = (SELECT b FROM pair);
-                 UPDATE audit SET revision = (SELECT b FROM pair) WHERE revision = 900000000"
+                "CREATE TEMP TABLE pair AS SELECT a.*, b.revision AS other, b.seq AS place FROM {REQUEST} a, {ISSUE} b;
+                 UPDATE audit SET seq = 900 WHERE (revision, seq) = (SELECT revision, seq FROM pair);
+                 UPDATE audit SET (revision, seq) = (SELECT revision, seq FROM pair)
+                     WHERE (revision, seq) = (SELECT other, place FROM pair);
+                 UPDATE audit SET (revision, seq) = (SELECT other, place FROM pair) WHERE seq = 900"
             ),
             "changed places after they were sealed",
         ),
@@ -252,7 +270,7 @@ fn whoever_changes_the_log_of_a_stopped_server_is_found_out() {
         (
             "an entry and its seals dropped",
             format!(
-                "DELETE FROM audit_seals WHERE last_revision >= {REQUEST};
+                "DELETE FROM audit_seals WHERE last_revision >= (SELECT revision FROM {REQUEST});
                  DELETE FROM audit WHERE revision = 1"
             ),
             "missing",
@@ -268,19 +286,21 @@ fn whoever_changes_the_log_of_a_stopped_server_is_found_out() {
 fn a_checkpoint_shows_that_the_end_was_cut_off() {
     let log = Stopped::new();
     let cut = format!(
-        "DELETE FROM audit_seals WHERE last_revision >= {REQUEST};
-         DELETE FROM audit WHERE revision >= {REQUEST}"
+        "DELETE FROM audit_seals WHERE last_revision >= (SELECT revision FROM {REQUEST});
+         DELETE FROM audit WHERE revision >= (SELECT revision FROM {REQUEST})"
     );
-    let unnoticed = log.after(&cut, &[]);
-    assert!(unnoticed.success(), "{unnoticed}");
+    let remembered = log.after(&cut, &[]);
+    assert_eq!(remembered.code, Some(1), "{remembered}");
+    assert!(remembered.stderr.contains(CUT_OFF), "{remembered}");
+    // Whoever could write the database could delete the file beside it.
+    fs::remove_file(log.data().join("witness.json")).unwrap();
+    let unsealed = log.verify(&[]);
+    assert!(unsealed.stdout.contains("is intact"), "{unsealed}");
+    let told = "is in the ledger, but the audit log does not tell that it was issued";
+    assert!(unsealed.stderr.contains(told), "{unsealed}");
     let noticed = log.verify(&["--checkpoint", log.checkpoint.to_str().unwrap()]);
     assert_eq!(noticed.code, Some(1), "{noticed}");
-    assert!(
-        noticed
-            .stderr
-            .contains("the log ends before the checkpoint"),
-        "{noticed}"
-    );
+    assert!(noticed.stderr.contains(CUT_OFF), "{noticed}");
     let text = fs::read_to_string(&log.checkpoint).unwrap();
     fs::write(&log.checkpoint, text.replace("\"count\":", "\"count\":1")).unwrap();
     let forged = log.verify(&["--checkpoint", log.checkpoint.to_str().unwrap()]);
@@ -288,6 +308,261 @@ fn a_checkpoint_shows_that_the_end_was_cut_off() {
     assert!(
         forged.stderr.contains("the checkpoint was changed"),
         "{forged}"
+    );
+}
+
+const CUT_OFF: &str = "the log ends before the checkpoint";
+
+/// A stopped server that has issued certificates, revoked one and seen a token used.
+fn busy() -> Stopped {
+    let site = Site::configured("tokens: {enabled: true}\n", &["--autosign", "true"]);
+    for name in ["web01", "web02"] {
+        enrol(&site, name);
+    }
+    site.revoke("web02");
+    let token = on(&site.data(), &["token", "create", "web03"]);
+    let request = CsrBuilder::new("web03").challenge_password(token.stdout.trim_end());
+    let request = request.sign_pem(keys::p256_a());
+    assert_eq!(
+        put_request(&site.anonymous(), "web03", &request).status,
+        200
+    );
+    assert_eq!(site.certificate("web03").status, 200);
+    let checkpoint = sealed(&site.data());
+    Stopped::of(site, &checkpoint)
+}
+
+#[test]
+fn whoever_changes_ledger_or_tokens_of_a_stopped_server_is_found_out() {
+    let log = busy();
+    let agree = log.verify(&[]);
+    assert!(agree.success(), "{agree}");
+    let told = "of them revoked 1, uses of tokens 1.\n";
+    assert!(agree.stdout.ends_with(told), "{agree}");
+    for (what, sql, told) in [
+        (
+            "a certificate deleted",
+            "DELETE FROM certificates WHERE name = 'web01'",
+            "was issued, but is missing in the ledger",
+        ),
+        (
+            "a certificate added",
+            "INSERT INTO certificates (issuer, serial, state, request, signer, name, key_fingerprint, not_before, not_after, explanation, der)
+             SELECT issuer, x'7001', state, request, signer, 'thief', key_fingerprint, not_before, not_after, explanation, der
+             FROM certificates WHERE name = 'web01'",
+            "of \"thief\" is in the ledger, but the audit log does not tell that it was issued",
+        ),
+        (
+            "a revocation undone",
+            "UPDATE certificates SET revoked_at = NULL, revoked_reason = NULL, revoked_revision = NULL WHERE name = 'web02'",
+            "was revoked, but the ledger does not say so",
+        ),
+        (
+            "a revocation added",
+            "UPDATE certificates SET revoked_at = not_before, revoked_reason = 0 WHERE name = 'web01'",
+            "of \"web01\" is revoked, but the audit log does not tell of that",
+        ),
+        (
+            "a revocation kept from the CRL",
+            "UPDATE certificates SET unlisted = 1 WHERE name = 'web02'",
+            "of \"web02\" is revoked and not on the CRL",
+        ),
+        (
+            "the use of a token deleted",
+            "DELETE FROM token_uses",
+            "but that use is missing",
+        ),
+        (
+            "a token deleted with its use",
+            "DELETE FROM token_uses; DELETE FROM tokens",
+            "was minted, but is missing",
+        ),
+
+        (
+            "a token added",
+            "INSERT INTO tokens (id, mac, mac_key_id, kind, value, not_before, expires_at, max_uses, uses, standing, terms,
+                                 created_by, external_ref, note, created_at, failed_uses, epoch, version, phase)
+             SELECT 'aaaqeayeaudaocaj', mac, mac_key_id, kind, value, not_before, expires_at, max_uses, 0, standing, terms,
+                    created_by, external_ref, note, created_at, failed_uses, epoch, version, 'open' FROM tokens",
+            "token aaaqeayeaudaocaj is on record, but the audit log does not tell that it was minted",
+        ),
+        (
+            "the use of a token added",
+            "INSERT INTO token_uses (token, certname, key_fingerprint, state, at, retry_until)
+             SELECT token, certname, zeroblob(32), state, at, retry_until FROM token_uses",
+            "but the audit log does not tell of that",
+        ),
+    ] {
+        let found = log.after(sql, &[]);
+        assert_eq!(found.code, Some(1), "{what}: {found}");
+        assert!(found.stderr.contains(told), "{what}: {found}");
+        assert!(found.stderr.contains("in 1 points"), "{what}: {found}");
+        let json = log.verify(&["-o", "json"]);
+        let json: Value = serde_json::from_str(&json.stdout).unwrap();
+        assert_eq!(json["intact"], false, "{what}: {json}");
+        assert_eq!(json["reconciliation"]["found"], 1, "{what}: {json}");
+    }
+}
+
+/// They have no entries of their own.
+#[test]
+fn whoever_changes_imported_certificates_of_a_stopped_server_is_found_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let cadir = cadir_takeover::site(&folder.path().join("ca"));
+    let data = folder.path().join("data");
+    cadir_takeover::expect("import", &cadir.folder, &data);
+    drop(serve(&data, &[]));
+    let log = Stopped::within(folder, &Value::Null);
+    let agree = log.verify(&[]);
+    assert!(agree.success(), "{agree}");
+    for (what, sql) in [
+        ("deleted", "DELETE FROM certificates WHERE name = 'web01'"),
+        (
+            "not revoked any more",
+            "UPDATE certificates SET revoked_at = NULL, revoked_reason = NULL, revoked_revision = NULL WHERE name = 'web02'",
+        ),
+        (
+            "revoked",
+            "UPDATE certificates SET revoked_at = not_before, revoked_reason = 0 WHERE name = 'web01'",
+        ),
+        (
+            "added",
+            "INSERT INTO certificates (issuer, serial, state, request, signer, name, key_fingerprint, not_before, not_after, explanation, der)
+             SELECT issuer, x'7001', state, request, signer, 'thief', key_fingerprint, not_before, not_after, explanation, der
+             FROM certificates WHERE name = 'web01'",
+        ),
+    ] {
+        let found = log.after(sql, &[]);
+        assert_eq!(found.code, Some(1), "{what}: {found}");
+        let told = "certificates that were imported into puppet at";
+        assert!(found.stderr.contains(told), "{what}: {found}");
+        assert!(found.stderr.contains("in 1 points"), "{what}: {found}");
+    }
+}
+
+#[test]
+fn a_running_server_is_reconciled_too() {
+    let site = Site::start(&["--autosign", "true"]);
+    enrol(&site, "web01");
+    let data = site.data();
+    sealed(&data);
+    tamper(
+        &data.join("countersign.db"),
+        "DELETE FROM certificates WHERE name = 'web01'",
+    );
+    let found = on(&data, &["audit", "verify"]);
+    assert_eq!(found.code, Some(1), "{found}");
+    let told = "was issued, but is missing in the ledger";
+    assert!(found.stderr.contains(told), "{found}");
+}
+
+/// What a server says that does not start.
+fn refused_start(data: &Path) -> String {
+    let addresses = ["--listen", "127.0.0.1:0", "--kubernetes-listen", "off"];
+    let ended = on(data, &[&["serve"], &addresses[..]].concat());
+    assert_eq!(ended.code, Some(1), "{ended}");
+    assert_eq!(ended.stdout, "", "{ended}");
+    ended.stderr
+}
+
+/// The number of the CRL that is served.
+fn crl_number(site: &Site) -> u64 {
+    get_crl(&site.anonymous()).number().unwrap()
+}
+
+#[test]
+fn an_older_database_is_refused_until_somebody_decides_to_go_on_from_it() {
+    let site = Site::start(&["--autosign", "true"]);
+    enrol(&site, "web01");
+    let checkpoint = sealed(&site.data());
+    let log = Stopped::of(site, &checkpoint);
+
+    let server = serve(&log.data(), &["--autosign", "true"]);
+    let site = Site::around(log.data(), server);
+    site.revoke("web01");
+    let number = crl_number(&site);
+    sealed(&log.data());
+    site.into_folder();
+    tamper(&log.database(), "SELECT count(*) FROM audit");
+    let newer = fs::read(log.database()).unwrap();
+
+    log.put_back();
+    let refused = refused_start(&log.data());
+    for said in [
+        "countersign.db is not the database that this authority used last",
+        "its audit log ends with seal ",
+        "countersign restore --in-place",
+    ] {
+        assert!(refused.contains(said), "{said}: {refused}");
+    }
+    // Nor do commands work on it without a server: they would publish its CRL.
+    let published = fs::read(log.data().join("issuers/puppet/ca_crl.pem")).unwrap();
+    for command in [&["ca", "prune"][..], &["ca", "delete", "--expired"]] {
+        let refused = on(&log.data(), command);
+        assert_eq!(refused.code, Some(1), "{refused}");
+        let said = "is not the database that this authority used last";
+        assert!(refused.stderr.contains(said), "{refused}");
+    }
+    let after = fs::read(log.data().join("issuers/puppet/ca_crl.pem")).unwrap();
+    assert_eq!(after, published);
+    // The newer one is not touched by that, and goes on.
+    log.put_back();
+    fs::write(log.database(), &newer).unwrap();
+    let server = serve(&log.data(), &[]);
+    Site::around(log.data(), server).into_folder();
+
+    log.put_back();
+    let decided = on(&log.data(), &["restore", "--in-place"]);
+    assert!(decided.success(), "{decided}");
+    assert!(decided.stdout.contains("epoch 1"), "{decided}");
+    let server = serve(&log.data(), &["--autosign", "true"]);
+    let site = Site::around(log.data(), server);
+    assert!(crl_number(&site) > number, "{number}");
+    enrol(&site, "web02");
+    sealed(&log.data());
+    let verified = on(&log.data(), &["audit", "verify"]);
+    assert!(verified.success(), "{verified}");
+}
+
+#[test]
+fn a_database_that_was_deleted_is_not_made_anew() {
+    let log = Stopped::new();
+    fs::remove_file(log.database()).unwrap();
+    let refused = refused_start(&log.data());
+    assert!(
+        refused.contains("countersign.db is missing, and this authority had one"),
+        "{refused}"
+    );
+    let refused = on(&log.data(), &["ca", "prune"]);
+    assert_eq!(refused.code, Some(1), "{refused}");
+    assert!(
+        refused.stderr.contains("countersign.db is missing"),
+        "{refused}"
+    );
+    assert!(!log.database().exists());
+}
+
+#[test]
+fn a_forged_history_is_not_sealed_anew() {
+    let log = Stopped::new();
+    let forged = format!(
+        "DELETE FROM audit_seals WHERE number > 1;
+         UPDATE audit SET entry = replace(entry, 'web02', 'web20') WHERE (revision, seq) = {REQUEST}"
+    );
+    log.after(&forged, &[]);
+    let refused = refused_start(&log.data());
+    assert!(
+        refused.contains("its audit log ends with seal 1"),
+        "{refused}"
+    );
+    // Nor with another memory: it is signed.
+    let file = log.data().join("witness.json");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("\"epoch\": 0", "\"epoch\": 1")).unwrap();
+    let refused = refused_start(&log.data());
+    assert!(
+        refused.contains("witness.json was changed, or not made with the audit key"),
+        "{refused}"
     );
 }
 

@@ -325,6 +325,53 @@ fn what_it_says_goes_to_the_log_at_debug_and_is_bounded() {
     );
 }
 
+/// Whether a process with this argument is alive.
+fn is_alive(argument: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let mut lines = processes.filter_map(|one| std::fs::read(one.path().join("cmdline")).ok());
+    lines.any(|line| String::from_utf8_lossy(&line).contains(argument))
+}
+
+#[test]
+fn nothing_that_it_leaves_behind_outlives_it() {
+    let config = "puppet: {autosign_executable: {timeout: 2s}}\n";
+    let autosigning = Autosigning::with_file(config);
+    // A daemon in a session of its own, whose parent is gone, with an environment of its own and a child.
+    let daemon = |seconds: &str| {
+        format!(
+            "(setsid env -i sh -c 'sleep {seconds} & exec sleep {seconds}' >&- 2>&- &)\nsleep 0.2\n"
+        )
+    };
+    let id = std::process::id();
+    for (name, end, outcome) in [("ends", "exit 0", Signed), ("hangs", "sleep 600", Waiting)] {
+        let seconds = format!("{}.{id}", 7200 + name.len());
+        let script = format!("#!/bin/sh\n{}{end}\n", daemon(&seconds));
+        autosigning.executable(&script);
+        assert_eq!(autosigning.ask(name), outcome, "{name}");
+        wait_until("nothing is left", || !is_alive(&seconds));
+    }
+}
+
+/// What an executable has started stays for as long as it runs, whoever else ends meanwhile.
+#[test]
+fn what_it_has_started_stays_while_it_runs() {
+    let autosigning = Autosigning::with_file("");
+    let folder = autosigning.folder.path().display();
+    let script = format!(
+        "#!/bin/sh\n[ $1 = quick ] && exit 0\n(setsid sh -c 'sleep 2; touch {folder}/done' &)\n\
+         touch {folder}/started\nfor i in 1 2 3 4 5 6 7 8; do sleep 0.5; [ -e {folder}/done ] && exit 0; done\nexit 1\n"
+    );
+    autosigning.executable(&script);
+    let anonymous = autosigning.site.anonymous();
+    std::thread::scope(|threads| {
+        let slow = threads.spawn(|| send(&anonymous, "slow", &puppet_request("slow")));
+        let started = autosigning.folder.path().join("started");
+        wait_until("it runs", || started.exists());
+        assert_eq!(autosigning.ask("quick"), Signed);
+        assert_eq!(slow.join().unwrap(), Signed);
+    });
+}
+
 #[test]
 fn its_environment_is_ours_and_what_is_configured() {
     let folder = tempfile::tempdir().unwrap();

@@ -11,11 +11,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use countersign_authority::store::LedgerReads as _;
 use countersign_authority::store::{Change, Store as _, Write};
 use countersign_authority::{AuditEntry, IssuerId};
 use countersign_pki::{Certificate, Serial, UnixTime};
 use countersign_policy::Effect;
 use countersign_store::SqliteStore;
+use countersign_store_suite::tamper;
 use countersign_testkit::deadline::{Finished, RunFault, run_with_deadline};
 use countersign_testkit::https::HttpsClient;
 use serde_json::Value;
@@ -141,7 +143,43 @@ fn counted_serials_leave_a_gap_after_a_restore() {
     );
 }
 
-/// Everything has the mode it had, and nobody else can read a backup or what is restored from it.
+/// A crafted archive would otherwise run code: with the first request, or with the first change of a table.
+#[test]
+fn a_database_with_more_than_its_schema_is_not_restored() {
+    let folder = quiet_site();
+    let (data, file) = (folder.path().join("data"), folder.path().join("b.tar"));
+    // Whoever closes a database last takes its write-ahead log into it.
+    tamper(&data.join("countersign.db"), "SELECT count(*) FROM audit");
+    let untouched = fs::read(data.join("countersign.db")).unwrap();
+    for (sql, told) in [
+        (
+            "CREATE TRIGGER spy AFTER INSERT ON audit BEGIN DELETE FROM audit_seals; END",
+            "trigger spy",
+        ),
+        (
+            "CREATE VIEW everything AS SELECT * FROM audit",
+            "view everything",
+        ),
+        ("CREATE TABLE more (x)", "table more"),
+        (
+            "DROP INDEX certificates_ending",
+            "index certificates_ending",
+        ),
+    ] {
+        fs::write(data.join("countersign.db"), &untouched).unwrap();
+        tamper(&data.join("countersign.db"), sql);
+        let saved = backup(&data, &file, &["--force"]);
+        assert!(saved.success(), "{saved}");
+        let target = folder.path().join("restored");
+        let refused = restore(&file, &target);
+        assert_eq!(refused.code, Some(1), "{sql}: {refused}");
+        let said = format!("has another schema than its version ({told})");
+        assert!(refused.stderr.contains(&said), "{sql}: {refused}");
+        assert!(!target.exists(), "{sql}");
+    }
+}
+
+/// Everything has the mode it had, but nothing is a program, and nobody else can read a backup or what is restored from it.
 #[test]
 fn backups_and_what_is_restored_are_private() {
     let folder = quiet_site();
@@ -200,8 +238,11 @@ fn backups_and_what_is_restored_are_private() {
     for path in paths.iter().filter(|path| **path != "countersign.db") {
         let (old, new) = (data.join(path), restored.join(path));
         assert_eq!(fs::read(&old).unwrap(), fs::read(&new).unwrap(), "{path}");
-        assert_eq!(mode(&old), mode(&new), "{path}");
+        let mode_without_programs = mode(&old) & 0o666;
+        assert_eq!(mode(&new), mode_without_programs, "{path}");
     }
+    let told = "autosign.conf was a program and is not run now";
+    assert!(finished.stdout.contains(told), "{finished}");
     assert_eq!(mode(&restored.join("countersign.db")), 0o600);
     assert!(!names_of(&restored).iter().any(|name| name.starts_with('.')));
 

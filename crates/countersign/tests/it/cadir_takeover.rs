@@ -62,7 +62,7 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 /// What a site has after some years: a server, hosts that are signed, revoked, renewed, cleaned, ended and waiting.
-fn site(folder: &Path) -> Cadir {
+pub(crate) fn site(folder: &Path) -> Cadir {
     let mut cadir = Cadir::new(folder);
     cadir.issue_admin("localhost");
     cadir.issue("web01");

@@ -187,6 +187,11 @@ fn a_name_at_several_doors_needs_its_door() {
         installation.json(&["csr", "show", "both", "--door", "puppet", "-o", "json"])["state"],
         "pending"
     );
+    // The list without options is of what is pending, at both doors alike.
+    let listed = installation.json(&["csr", "list", "-o", "json"]);
+    let listed = listed["items"].as_array().unwrap();
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert_eq!(listed[0]["door"], "puppet", "{listed:?}");
 }
 
 #[test]

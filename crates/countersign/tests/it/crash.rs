@@ -8,7 +8,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use countersign_authority::store::{RequestFilter, Store};
+use countersign_authority::store::RequestFilter;
+use countersign_authority::store::{IssuerReads as _, LedgerReads as _, RequestReads as _};
 use countersign_authority::{CrlScope, IssuerId, RequestState};
 use countersign_pki::{Certificate, Crl, Serial};
 use countersign_policy::Effect;

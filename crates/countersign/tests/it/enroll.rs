@@ -257,6 +257,84 @@ fn a_machine_waits_for_a_person_with_one_key() {
 }
 
 #[test]
+fn an_enrolment_that_refuses_leaves_no_key_behind() {
+    let site = Site::start(&["--autosign", "true"]);
+    let folder = site.folder("refused");
+    let [token, passwords] = ["token", "csr_attributes.yaml"].map(|file| folder.join(file));
+    install(&token, "secret\n", 0o600);
+    let yaml = "custom_attributes:\n  challengePassword: another\n";
+    install(&passwords, yaml, 0o600);
+    let puppet = format!("https://localhost:{}", site.puppet().port());
+    let kubernetes = format!("https://localhost:{}", site.kubernetes().port());
+    let [puppet_ca, kubernetes_ca] = ["puppet", "kubernetes"].map(|issuer| {
+        let file = site.data().join(format!("issuers/{issuer}/ca_crt.pem"));
+        file.to_str().unwrap().to_owned()
+    });
+    let two_passwords = [
+        "--token-file",
+        token.to_str().unwrap(),
+        "--csr-attributes",
+        passwords.to_str().unwrap(),
+    ];
+    let wrong = "00".repeat(32);
+    let signer = "kubernetes.io/kube-apiserver-client";
+    let at_kubernetes = ["--door", "kubernetes", "--signer", signer];
+    for (url, ca, more) in [
+        (&*puppet, &[][..], &[][..]),
+        (&puppet, &["--ca-fingerprint", &wrong], &[]),
+        (&puppet, &["--ca-file", &kubernetes_ca], &[]),
+        (&puppet, &["--ca-file", &puppet_ca], &two_passwords),
+        // There is no Puppet CA.
+        (&kubernetes, &["--ca-file", &kubernetes_ca], &[]),
+        (&kubernetes, &["--ca-file", &puppet_ca], &at_kubernetes),
+        // Nobody answers.
+        ("https://localhost:1", &["--ca-file", &puppet_ca], &[]),
+    ] {
+        let machine = Machine::at(url, &folder, "web01.example.com", ca);
+        let refused = machine.run(&[&["--no-wait"], more].concat());
+        assert_eq!(refused.code, Some(1), "{refused}");
+        assert!(!machine.folder.exists(), "{ca:?} {more:?} {refused}");
+        assert!(!refused.stderr.contains("the key is kept"), "{refused}");
+    }
+}
+
+#[test]
+fn an_enrolment_that_succeeds_tells_no_error() {
+    let site = Site::start(&["--autosign", "true"]);
+    let machine = Machine::of(&site, "web01.example.com");
+    let first = machine.expect(&[], 0, "is enrolled");
+    assert_eq!(first.stderr, "");
+    // As after a crash between the signature and the installation: the name has a certificate, and it is ours.
+    fs::remove_file(machine.certificate()).unwrap();
+    let again = machine.expect(&[], 0, "is enrolled");
+    assert_eq!(again.stderr, "");
+    // For another key the server's sentence is told.
+    fs::remove_file(machine.certificate()).unwrap();
+    fs::remove_file(machine.key()).unwrap();
+    machine.expect(&[], 1, "already has a signed certificate");
+}
+
+#[test]
+fn the_fingerprint_that_enroll_prints_is_the_one_that_csr_list_shows() {
+    let site = Site::start(&[]);
+    let machine = Machine::of(&site, "web01.example.com");
+    // The second request of the key has another signature, and the server keeps the first.
+    for _ in 0..2 {
+        let said = machine.expect(&["--no-wait"], 1, "key fingerprint (SHA256)");
+        let is_fingerprint = |word: &&str| word.len() == 95 && word.matches(':').count() == 31;
+        let words = said.stderr.split(|c: char| c.is_whitespace() || c == ';');
+        let printed: Vec<&str> = words.filter(is_fingerprint).collect();
+        let [printed] = printed[..] else {
+            panic!("{said}");
+        };
+        for command in [&["csr", "list"][..], &["csr", "show", machine.name]] {
+            let (_, shown) = countersign(&site, command);
+            assert!(shown.contains(printed), "{printed}: {shown}");
+        }
+    }
+}
+
+#[test]
 fn a_kill_at_any_moment_keeps_the_key_and_leaves_whole_files() {
     let site = Site::start(&["--autosign", "true"]);
     let url = format!("https://localhost:{}", site.puppet().port());
@@ -362,7 +440,7 @@ fn the_request_carries_what_was_said() {
         ]
     );
     let text = |name: &str| {
-        let kind = oid::puppet_oid(name).unwrap();
+        let kind = oid::registered_oid(name).unwrap();
         let mut extensions = csr.extensions().iter();
         extensions.find(|one| one.oid == kind).unwrap().text_value()
     };

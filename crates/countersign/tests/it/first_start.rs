@@ -123,6 +123,7 @@ fn every_own_certificate_is_in_the_ledger_with_its_decision() {
     for item in items {
         assert_eq!(item["state"], "issued");
         assert_eq!(item["explanation"]["effect"], "approve");
+        assert_eq!(item["explanation"]["code"], "authority");
         assert_eq!(
             item["explanation"]["by"]["actor"]["identity"]["kind"],
             "authority"
@@ -169,7 +170,7 @@ fn a_revoked_administrator_gets_new_credentials_at_the_next_start() {
     let before = installation.read("admin/admin.pem");
     assert!(
         installation
-            .run(&["ca", "revoke", "--certname", "countersign-admin"])
+            .run(&["ca", "revoke", "--force", "--certname", "countersign-admin"])
             .success()
     );
     let refused = installation.run(&["csr", "list"]);
@@ -289,6 +290,43 @@ fn a_second_process_is_kept_out() {
 }
 
 #[test]
+fn a_taken_port_is_told_before_anything_is_created() {
+    let somebody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = &*somebody.local_addr().unwrap().to_string();
+    let installation = Installation::new();
+    let folder = tempfile::tempdir().unwrap();
+    let foreman = folder.path().join("foreman.yaml");
+    fs::write(&foreman, format!("foreman: {{listen: \"{taken}\"}}\n")).unwrap();
+    let data = installation.data();
+    let free = "127.0.0.1:0";
+    let config = foreman.to_str().unwrap();
+    for (ports, more, setting) in [
+        ([taken, free, "off"], &[][..], "--listen"),
+        ([free, taken, "off"], &[], "--kubernetes-listen"),
+        ([free, free, taken], &[], "--metrics-listen"),
+        ([free, free, "off"], &["--config", config], "foreman.listen"),
+    ] {
+        let [puppet, kubernetes, metrics] = ports;
+        let arguments = [
+            "serve",
+            "--data",
+            &data,
+            "--listen",
+            puppet,
+            "--kubernetes-listen",
+            kubernetes,
+            "--metrics-listen",
+            metrics,
+        ];
+        let refused = run(&[&arguments, more].concat());
+        assert_eq!(refused.code, Some(1), "{refused}");
+        let advice = format!("choose another {setting}, or stop what listens there");
+        assert!(refused.stderr.contains(&advice), "{refused}");
+        assert!(!installation.path("").exists(), "{setting}: {refused}");
+    }
+}
+
+#[test]
 fn a_start_on_what_setup_made_does_not_claim_to_have_made_it() {
     let installation = Installation::new();
     assert!(installation.run(&["ca", "setup"]).success());
@@ -320,6 +358,29 @@ fn the_configuration_tells_commands_where_the_data_is() {
     assert!(beside.join("restored/countersign.db").exists());
     let refused = run(&["csr", "show", "x", "--config", &path("none.yaml")]);
     assert!(refused.stderr.contains("none.yaml"), "{refused}");
+}
+
+/// It names programs that the server runs and keys that it believes.
+#[test]
+fn a_configuration_that_others_can_write_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("countersign.yaml");
+    fs::write(&file, "log: {level: info}\n").unwrap();
+    for mode in [0o622, 0o660, 0o666] {
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        let ended = run(&["serve", "--config", file.to_str().unwrap()]);
+        assert_eq!(ended.code, Some(1), "{mode:o}: {ended}");
+        let said = "the configuration file is not trusted: others than root and the server's user";
+        assert!(ended.stderr.contains(said), "{mode:o}: {ended}");
+    }
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    let shown = run(&[
+        "serve",
+        "--print-config",
+        "--config",
+        file.to_str().unwrap(),
+    ]);
+    assert!(shown.success(), "{shown}");
 }
 
 #[test]

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Duration;
 
-use countersign_authority::{IssuerId, RequestState, Store};
+use countersign_authority::store::{LedgerReads as _, RequestReads as _};
+use countersign_authority::{IssuerId, RequestState};
 use countersign_policy::{Deciding, Effect};
 use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::deadline::run_with_deadline;

@@ -370,6 +370,19 @@ fn no_event_is_lost_duplicated_or_out_of_order_under_load() {
     let peak = peak_mib(&site);
     println!("the server had {peak} MiB at most");
     assert!(peak < MOST_MIB, "{peak} MiB");
+
+    // The next process reads all of it without ever holding it twice, and answers when it has.
+    let running = memory_mib(&site, "VmRSS:");
+    let site = site.stop_and_restart_there();
+    let first = format!("{REQUESTS}?limit=1");
+    let listed = site.kubernetes_admin().call("GET", &first, &[], b"");
+    let listed = listed.unwrap();
+    assert_eq!(listed.status, 200, "{}", listed.text());
+    let loading = peak_mib(&site);
+    println!(
+        "the next one had {loading} MiB at most when it had loaded; the first ran with {running}"
+    );
+    assert!(10 * loading < 13 * running, "{loading} MiB, {running} MiB");
 }
 
 #[test]
@@ -465,9 +478,13 @@ fn is_to_be_deleted(number: usize) -> bool {
 
 /// The most memory that the server ever had.
 fn peak_mib(site: &Site) -> u64 {
+    memory_mib(site, "VmHWM:")
+}
+
+fn memory_mib(site: &Site, what: &str) -> u64 {
     let path = format!("/proc/{}/status", site.server.pid());
     let text = std::fs::read_to_string(path).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let line = text.lines().find_map(|line| line.strip_prefix(what));
     let kib: u64 = line
         .unwrap()
         .split_whitespace()

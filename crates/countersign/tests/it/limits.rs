@@ -71,14 +71,17 @@ fn connections_and_sizes_are_as_configured() {
     );
     let anonymous = site.anonymous();
     let get = "/puppet-ca/v1/certificate/ca";
-    let mut held = [(); 2].map(|()| anonymous.connect().unwrap());
+    let mut held = [(); 2].map(|()| site.admin().connect().unwrap());
     for connection in &mut held {
         assert_eq!(connection.call("GET", get, &[], b"").unwrap().status, 200);
     }
     assert!(
         anonymous.call("GET", get, &[], b"").is_err(),
-        "a third connection"
+        "a third connection, where the first two are of somebody known"
     );
+    let [first, second] = &mut held;
+    assert_eq!(first.call("GET", get, &[], b"").unwrap().status, 200);
+    assert_eq!(second.call("GET", get, &[], b"").unwrap().status, 200);
     let other = anonymous.clone().at([127, 0, 0, 2].into());
     assert_eq!(other.call("GET", get, &[], b"").unwrap().status, 200);
     drop(held);

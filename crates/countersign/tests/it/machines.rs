@@ -377,6 +377,43 @@ fn a_window_is_opened_listed_shown_and_closed() {
 }
 
 #[test]
+fn opening_a_window_says_whether_a_rule_would_honour_it() {
+    let installation = Installation::new();
+    let folder = tempfile::tempdir().unwrap();
+    let policy = folder.path().join("builds.yaml");
+    let rule = |kind: &str| {
+        format!(
+            "apiVersion: countersign.dev/v1alpha1\nkind: ApprovalPolicy\nmetadata: {{name: builds}}\nspec:\n  \
+             signers: [countersign.dev/puppet-agent]\n  rules: [{{name: build, {kind}}}]\n"
+        )
+    };
+    let config = folder.path().join("countersign.yaml");
+    let text = format!("policies: [{}]\n", policy.display());
+    fs::write(&config, text).unwrap();
+    let arguments = ["--config", config.to_str().unwrap()];
+    let open = ["window", "open", "web01.example.com"];
+    // A rule that denies by windows honours none.
+    for kind in ["approve: {always: {}}", "deny: {window: {}}"] {
+        fs::write(&policy, rule(kind)).unwrap();
+        let mut server = installation.serve(&arguments);
+        let opened = installation.run(&open);
+        assert!(opened.success(), "{opened}");
+        let warning = "warning: no rule of the policy in force looks at build windows";
+        assert!(opened.stderr.contains(warning), "{opened}");
+        server.stop();
+    }
+    fs::write(&policy, rule("approve: {window: {}}")).unwrap();
+    let _server = installation.serve(&arguments);
+    let opened = installation.run(&open);
+    assert!(opened.success(), "{opened}");
+    assert_eq!(opened.stderr, "");
+    let honoured = "\nhonoured by builds/build\n";
+    assert!(opened.stdout.ends_with(honoured), "{opened}");
+    let shown = installation.json(&["window", "show", "web01.example.com", "-o", "json"]);
+    assert_eq!(shown["honoured_by"][0], "builds/build");
+}
+
+#[test]
 fn without_a_server_the_commands_say_how_one_is_named() {
     let installation = Installation::new();
     let elsewhere = tempfile::tempdir().unwrap();

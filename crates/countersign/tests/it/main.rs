@@ -5,17 +5,22 @@
     reason = "tests fail by panicking"
 )]
 
+mod architecture;
 mod audit;
 mod autosigning;
 mod backup;
 mod bearer;
+mod ca_import;
 mod ca_verbs;
 mod cadir;
 mod cadir_takeover;
 mod cli;
+mod cluster;
 mod commands;
 mod conformance;
+mod cores;
 mod crash;
+mod deploy;
 mod differential;
 mod disk;
 mod enroll;
@@ -36,6 +41,7 @@ mod kubernetes_load;
 mod kubernetes_manual;
 mod lifecycle;
 mod limits;
+mod logs;
 mod machines;
 mod metrics;
 mod newer_clients;

@@ -285,7 +285,8 @@ fn the_manual_names_every_metric() {
         let kind = line("Type: ").to_owned();
         let labels = line("Labels: ").split('`').skip(1).step_by(2);
         let labels: BTreeSet<String> = labels.map(str::to_owned).collect();
-        documented.insert(name.to_owned(), (kind, labels));
+        let twice = documented.insert(name.to_owned(), (kind, labels));
+        assert_eq!(twice, None, "{name} stands there twice");
     }
     assert_eq!(documented, scrape(&site).families);
 }

@@ -8,6 +8,7 @@ use countersign_testkit::agent::PuppetAgent;
 use countersign_testkit::counterparts::Release;
 use countersign_testkit::deadline::Finished;
 
+use crate::commands::wait_until;
 use crate::puppet_agent::{bootstrap, countersign, openssl_text};
 use crate::puppetserver_ca::Administrator;
 use crate::site::Site;
@@ -42,8 +43,11 @@ fn backdate(file: &Path, age: Duration) {
 
 /// The time that file systems and agents see.
 fn wall_clock() -> Duration {
-    let mark = tempfile::NamedTempFile::new().unwrap();
-    let modified = mark.as_file().metadata().unwrap().modified().unwrap();
+    modified(tempfile::NamedTempFile::new().unwrap().path())
+}
+
+fn modified(file: &Path) -> Duration {
+    let modified = fs::metadata(file).unwrap().modified().unwrap();
     modified.duration_since(SystemTime::UNIX_EPOCH).unwrap()
 }
 
@@ -121,11 +125,16 @@ fn an_agent_refreshes_what_it_knows_of_the_authority() {
     bootstrap(&other, 0);
     bootstrap(&agent, 0);
 
-    // Its copies are younger than the server's files: nothing is sent.
+    // Its copies are younger than the server's files, by a second that both can tell apart: nothing is sent.
     agent.set("ca_refresh_interval", "0s");
     agent.set("crl_refresh_interval", "0s");
+    let age = Duration::from_secs(1);
+    let published = ["issuers/puppet/ca_crt.pem", "issuers/puppet/ca_crl.pem"]
+        .map(|file| modified(&site.data().join(file)));
+    let copied = published[0].max(published[1]) + 2 * age;
+    wait_until("the copies are old enough", || wall_clock() >= copied + age);
     for file in [agent.ca_bundle(), agent.crl()] {
-        backdate(&file, Duration::from_secs(1));
+        backdate(&file, age);
     }
     let current = bootstrap(&agent, 0);
     says(&current, "CA certificate is unmodified");

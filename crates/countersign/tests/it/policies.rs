@@ -198,8 +198,11 @@ fn a_decider_allows_denies_and_keeps_waiting_and_nothing_is_signed_without_its_w
     for name in ["web02", "web03", "web04"] {
         assert!(!world.is_signed(&format!("{name}.example.com")));
     }
+    // Those that nobody could decide are stuck, and are shown; who was denied is not.
     let waiting = world.well(&["csr", "list"]);
-    assert!(!waiting.contains("web0"), "{waiting}");
+    for (name, is_stuck) in [("web02", false), ("web03", true), ("web04", true)] {
+        assert_eq!(waiting.contains(name), is_stuck, "{waiting}");
+    }
     let undecided = world.well(&["csr", "list", "--state", "undecided"]);
     assert!(
         undecided.contains("web03.example.com") && undecided.contains("web04.example.com"),
@@ -477,7 +480,7 @@ fn two_people_are_needed_where_one_prepares_and_another_approves() {
         let path = format!("/enrol/v1/requests/puppet/{name}/approve");
         by.call("POST", &path, &[JSON], b"{}").unwrap().status
     };
-    let instance_id = oid::puppet_oid("pp_instance_id").unwrap();
+    let instance_id = oid::registered_oid("pp_instance_id").unwrap();
     let csr = CsrBuilder::new(name).extension(&instance_id, "i-0abc");
     let ask = || put_request(&site.anonymous(), name, &csr.sign_pem(keys::p256_b())).status;
 

@@ -202,6 +202,58 @@ fn a_file_that_everybody_may_write_is_refused() {
 }
 
 #[test]
+fn a_server_does_not_start_with_a_mistyped_signer_and_warns_of_one_that_nobody_serves() {
+    let deny = "    - {name: nobody, deny: {cel: 'true', message: closed}}\n";
+    let closed = policy("closed", AGENTS, deny);
+    let folder = PolicyFolder::new(
+        &[(
+            "closed.yaml",
+            &closed.replace("puppet-agent", "puppet-agents"),
+        )],
+        "",
+    );
+    refuses_to_start(
+        &folder.config(),
+        "there is no signer countersign.dev/puppet-agents",
+    );
+
+    let elsewhere = closed.replace(AGENTS, "example.com/vpn");
+    let world = Governed::start(&[("closed.yaml", &elsewhere)], "");
+    let told = "signer example.com/vpn is not declared in the configuration";
+    let status = world.get("/policy");
+    let warning = status["warnings"][0].as_str().unwrap();
+    assert!(warning.contains(told), "{status}");
+    let is_logged = |log: &str| {
+        let mut lines = log.lines();
+        lines.any(|line| line.contains("WARN") && line.contains(told))
+    };
+    assert!(
+        world.site.server.wait_for_log(is_logged),
+        "{}",
+        world.site.server
+    );
+    let shown = world.well(&["policy", "check"]);
+    assert!(shown.contains(told), "{shown}");
+}
+
+#[test]
+fn a_rules_denial_is_logged_with_its_reason_and_source() {
+    let deny = "    - {name: nobody, deny: {cel: 'true', message: closed for ever}}\n";
+    let world = Governed::start(&[("closed.yaml", &policy("closed", AGENTS, deny))], "");
+    assert_eq!(world.site.ask("web01.example.com").status, 403);
+    let is_logged = |log: &str| {
+        log.lines().any(|line| {
+            line.contains("name=web01.example.com")
+                && line.contains("state=denied")
+                && line.contains("source=127.0.0.1")
+                && line.contains("closed for ever")
+        })
+    };
+    let server = &world.site.server;
+    assert!(server.wait_for_log(is_logged), "{server}");
+}
+
+#[test]
 fn a_start_with_a_bad_file_is_refused_with_its_line_and_column() {
     let placed = PolicyFolder::new(
         &[

@@ -128,6 +128,82 @@ fn a_good_folder_is_listed_and_a_bad_file_is_told_with_line_and_column() {
     );
 }
 
+/// A rule for a signer that is not there denies nothing: whoever wrote it believes that it does.
+#[test]
+fn a_mistyped_signer_is_told_and_one_that_nobody_serves_is_a_warning() {
+    let site = site();
+    let deny = "    - {name: nobody, deny: {cel: 'true', message: closed}}\n";
+    let closed = policy("closed", deny);
+    let mistyped = closed.replace("puppet-agent", "puppet-agents");
+    site.write("policies/closed.yaml", &mistyped);
+    let refused = site.policy(&["check", "@policies"]);
+    assert_eq!(refused.code, Some(1), "{refused}");
+    for said in [
+        "closed.yaml, line ",
+        "there is no signer countersign.dev/puppet-agents: did you mean countersign.dev/puppet-agent?",
+    ] {
+        assert!(refused.stderr.contains(said), "{said}: {refused}");
+    }
+
+    let elsewhere = closed.replace("countersign.dev/puppet-agent", "example.com/vpn");
+    site.write("policies/closed.yaml", &elsewhere);
+    let told = "policy closed: signer example.com/vpn is not declared in the configuration";
+    let warned = site.policy(&["check", "@policies"]);
+    assert!(warned.success(), "{warned}");
+    assert!(warned.stderr.contains(told), "{warned}");
+    let report = site.json(&["check", "@policies"]);
+    assert!(report["warnings"][0].as_str().unwrap().contains(told));
+    site.write("countersign.yaml", "signers: [{name: example.com/vpn}]\n");
+    let declared = site.policy(&["check", "@policies", "--config", "@countersign.yaml"]);
+    assert!(declared.success(), "{declared}");
+    assert_eq!(declared.stderr, "", "{declared}");
+}
+
+/// `check` refuses what the server would refuse.
+#[test]
+fn a_policy_that_everybody_may_write_does_not_pass_the_check() {
+    let site = site();
+    let file = site.path("policies/agents.yaml");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+    let refused = site.policy(&["check", "@policies"]);
+    assert_eq!(refused.code, Some(1), "{refused}");
+    let said = "agents.yaml: is not trusted: others than root and the server's user may write";
+    assert!(refused.stderr.contains(said), "{refused}");
+}
+
+/// Nor do lists and programs pass that everybody may write: the server would use neither.
+#[test]
+fn a_list_or_a_program_that_everybody_may_write_does_not_pass_the_check() {
+    let rules = concat!(
+        "    - {name: list, approve: {allowlist: {file: list.conf}}}\n",
+        "    - {name: script, approve: {executable: {path: SCRIPT}}}\n",
+    );
+    let files = [
+        ("p.yaml", &*policy("p", rules)),
+        ("list.conf", "good.example.com\n"),
+        ("script.sh", "#!/bin/sh\n"),
+    ];
+    let site = Folder::new(&files);
+    let script = site.path("script.sh");
+    site.write("p.yaml", &policy("p", rules).replace("SCRIPT", &script));
+    let mode = |path: &str, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode(&script, 0o755);
+    assert!(site.policy(&["check", "@p.yaml"]).success());
+    for (path, open, closed) in [
+        (site.path("list.conf"), 0o666, 0o644),
+        (script, 0o777, 0o755),
+    ] {
+        mode(&path, open);
+        let refused = site.policy(&["check", "@p.yaml"]);
+        assert_eq!(refused.code, Some(1), "{refused}");
+        let said = format!("{path}: is not trusted: others than root");
+        assert!(refused.stderr.contains(&said), "{said}: {refused}");
+        mode(&path, closed);
+    }
+}
+
 #[test]
 fn the_files_that_rules_need_are_looked_at() {
     let site = Folder::new(&[
@@ -155,6 +231,7 @@ fn the_files_that_rules_need_are_looked_at() {
     let checked = site.policy(&["check", "@p.yaml"]);
     assert_eq!(checked.code, Some(1), "{checked}");
     for part in [
+        "p.yaml, line 7, ",
         "list.conf: line 2 (\"web*.example.com\") has a wildcard elsewhere than as its whole first label (the allowlist of rule list in policy p)",
         "none.conf: cannot be read: ",
         "script.sh: may not be executed: run chmod +x (the executable of rule script in policy p)",
@@ -168,6 +245,56 @@ fn the_files_that_rules_need_are_looked_at() {
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
     let again = site.policy(&["check", "@p.yaml"]);
     assert_eq!(again.stderr.lines().count(), 5, "{again}");
+}
+
+#[test]
+fn a_missing_list_or_secret_is_told_with_the_policys_file_and_line() {
+    let rules = concat!(
+        "    - {name: fine, approve: {allowlist: {names: [a.example.com]}}}\n",
+        "    - {name: list, approve: {allowlist: {file: none.conf}}}\n",
+        "    - {name: hook, approve: {webhook: {url: \"https://a/\", secretFile: none.key}}}\n",
+    );
+    let site = Folder::new(&[("p.yaml", &policy("p", rules))]);
+    let checked = site.json(&["check", "@p.yaml"]);
+    let faults = checked["faults"].as_array().unwrap();
+    let told: Vec<_> = faults
+        .iter()
+        .map(|fault| (fault["file"].as_str().unwrap(), fault["line"].as_u64()))
+        .collect();
+    let file = site.path("p.yaml");
+    assert_eq!(told, [(&*file, Some(8)), (&*file, Some(9))], "{checked}");
+    for (fault, missing) in faults.iter().zip(["none.conf", "none.key"]) {
+        let message = fault["message"].as_str().unwrap();
+        assert!(message.starts_with(&site.path(missing)), "{message}");
+    }
+}
+
+#[test]
+fn an_answer_for_a_rule_that_there_is_not_is_refused() {
+    let site = site();
+    let explain = |answer: &str| {
+        let policy = ["explain", "--policy", "@policies", "@web01.pem"];
+        site.policy(&[&policy[..], &["--answer", answer]].concat())
+    };
+    let mistyped = explain("cmbd=approve");
+    assert_eq!(mistyped.code, Some(1), "{mistyped}");
+    let part = "--answer: the policy has no rule \"cmbd\": did you mean cmdb?";
+    assert!(mistyped.stderr.contains(part), "{mistyped}");
+    assert_eq!(mistyped.stdout, "");
+    assert!(explain("cmdb=approve").success());
+}
+
+#[test]
+fn explain_says_503_where_the_door_answers_so() {
+    let site = site();
+    let explain = |more: &[&str]| {
+        let all = ["explain", "--policy", "@policies", "@web01.pem"];
+        site.json(&[&all[..], more].concat())["undecided"].clone()
+    };
+    assert_eq!(explain(&[]), true);
+    assert_eq!(explain(&["--answer", "cmdb=decline"]), false);
+    // There it waits.
+    assert_eq!(explain(&["--door", "kubernetes"]), false);
 }
 
 #[test]
@@ -306,7 +433,7 @@ fn a_request_is_decided_offline_and_every_rule_asked_is_told() {
     assert!(explained.success(), "{explained}");
     for part in [
         "request:      web01.example.com at door puppet for countersign.dev/puppet-agent",
-        "verdict:      waits for a person",
+        "verdict:      undecided: with this evidence the door answers 503",
         "reason:       webhook_error",
         "1. agents/reserved (cel) absent, abstains: does not hold: ",
         "saw request.commonName = \"web01.example.com\"",
@@ -389,7 +516,7 @@ fn tokens_are_known_to_the_server_only_and_what_asks_it_is_told() {
     let explained = site.policy(&["explain", "--policy", "@tokens.yaml", "@token.pem"]);
     assert!(explained.success(), "{explained}");
     for part in [
-        "verdict:      waits for a person",
+        "verdict:      undecided: with this evidence the door answers 503",
         "reason:       store_unavailable",
         "1. tokens/otp (token) unavailable, abstains: enrolment tokens are looked up by the server only",
         "`countersign token check`",

@@ -340,3 +340,58 @@ fn old_requests_are_forgotten_by_new_rules() {
     let answer = server.site.admin().call("GET", path, &[], b"").unwrap();
     assert_eq!(answer.status, 404);
 }
+
+/// Whoever revokes the server's own certificate does not find it shown afterwards, and not in the next process either.
+#[test]
+fn a_revoked_certificate_of_the_server_is_replaced_at_once() {
+    let site = Site::start(&[]);
+    let shown = |client: HttpsClient| {
+        let mut connection = client.connect().unwrap();
+        connection.call("GET", "/healthz", &[], b"").unwrap();
+        Certificate::parse(&connection.peer_certificate().unwrap()).unwrap()
+    };
+    let files = |issuer: &str| [".pem", "-key.pem"].map(|end| format!("tls/{issuer}{end}"));
+    let mut kept = Vec::new();
+    for (issuer, client) in [
+        ("puppet", Site::admin as fn(&Site) -> HttpsClient),
+        ("kubernetes", Site::kubernetes_admin),
+    ] {
+        let before = shown(client(&site));
+        kept.extend(files(issuer).map(|file| (site.read(&file), file)));
+        let mut open = client(&site).connect().unwrap();
+        open.call("GET", "/healthz", &[], b"").unwrap();
+        let path = format!("/enrol/v1/certificates/{issuer}/{}/revoke", before.serial());
+        let answer = site.admin().call("POST", &path, &[], b"").unwrap();
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let is_told = |log: &str| {
+            let mut lines = log.lines();
+            lines.any(|line| line.contains("in place of the revoked one") && line.contains(issuer))
+        };
+        assert!(site.server.wait_for_log(is_told), "{}", site.server);
+        let after = shown(client(&site));
+        assert_ne!(after.serial(), before.serial(), "{issuer}");
+        // With another key, under the same names, and in the files.
+        assert_ne!(after.spki_der(), before.spki_der(), "{issuer}");
+        assert_eq!(after.alt_names(), before.alt_names(), "{issuer}");
+        let written = crate::site::read_certificate(site.read(&format!("tls/{issuer}.pem")));
+        assert_eq!(written.serial(), after.serial(), "{issuer}");
+        // Who is connected stays so.
+        open.call("GET", "/healthz", &[], b"").unwrap();
+    }
+
+    // The revoked ones, put back while nobody looks.
+    let data = site.data();
+    let folder = site.into_folder();
+    let mut revoked = Vec::new();
+    for (text, file) in kept {
+        if !file.ends_with("-key.pem") {
+            revoked.push(crate::site::read_certificate(&text).serial());
+        }
+        std::fs::write(data.join(&file), text).unwrap();
+    }
+    let site = Site::around(data.clone(), crate::site::serve(&data, &[]));
+    for certificate in [shown(site.admin()), shown(site.kubernetes_admin())] {
+        assert!(!revoked.contains(&certificate.serial()));
+    }
+    drop(folder);
+}

@@ -87,6 +87,8 @@ fn the_unit_file_is_valid_and_tight() {
     use countersign_testkit::deadline::run_with_deadline;
     let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
     let text = std::fs::read_to_string(packaging.join("countersign.service")).unwrap();
+    // systemd's own judgement says nothing about cores, which would hold the issuers' keys.
+    assert!(text.lines().any(|line| line == "LimitCORE=0"), "{text}");
     // The program's path need not exist on this machine.
     let folder = tempfile::tempdir().unwrap();
     let unit = folder.path().join("countersign.service");

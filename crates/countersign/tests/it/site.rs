@@ -252,7 +252,16 @@ fn serve_at(data: &Path, kubernetes: &str, arguments: &[&str]) -> ServerProcess 
     ];
     all.extend(["--hostname", "localhost"]);
     all.extend(arguments);
-    ServerProcess::start(Path::new(COUNTERSIGN), &all).unwrap_or_else(|fault| panic!("{fault}"))
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match ServerProcess::start(Path::new(COUNTERSIGN), &all) {
+            Ok(server) => return server,
+            // While nobody listens there, a port may be that of somebody's outgoing connection for a moment.
+            Err(fault) if fault.to_string().contains("address is in use") && tries < 20 => {}
+            Err(fault) => panic!("{fault}"),
+        }
+    }
 }
 
 /// A request as a Puppet agent would send it, with a fixed key.

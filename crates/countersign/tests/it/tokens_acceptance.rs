@@ -155,6 +155,23 @@ fn a01_a02_a03_one_key_enrols_and_may_ask_again_and_no_other() {
     assert!(log.lines().any(|line| is_loud(&line)), "{log}");
 }
 
+/// A request that could never be signed says as much about its token as any other.
+#[test]
+fn a_wrong_token_in_a_request_that_cannot_be_signed_is_counted_and_recorded() {
+    let world = World::start("");
+    let token = world.mint(N1);
+    let wide = |token: &TokenText, key| {
+        let csr = CsrBuilder::new("n2.example.com").dns("other.example.com");
+        csr.challenge_password(token.expose()).sign_pem(key)
+    };
+    // The right secret, for another name.
+    world.put("n2.example.com", &wide(&token, keys::p256_b()));
+    let rejected = world.events("token.rejected");
+    assert_eq!(rejected.len(), 1, "{rejected:?}");
+    assert_eq!(rejected[0]["reason"], "token_certname_mismatch");
+    assert_eq!(world.standing(&token), ("active".to_owned(), 0, 1));
+}
+
 #[test]
 fn a06_many_keys_at_once_get_one_certificate() {
     let world = World::start("");

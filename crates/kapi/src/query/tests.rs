@@ -144,7 +144,7 @@ fn collects_every_contradiction() {
     "continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6NSwic3RhcnQiOiJhIn0&resourceVersion=5",
     400
 )]
-#[case::watch_version("watch=true&resourceVersion=abc", 500)]
+#[case::watch_version("watch=true&resourceVersion=abc", 400)]
 fn refuses_what_it_cannot_read(#[case] query: &str, #[case] code: u16) {
     let fault = read(query).expect_err(query);
     assert_eq!(fault.status().code, code, "{fault:?}");

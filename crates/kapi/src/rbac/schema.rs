@@ -57,7 +57,7 @@ const SUBJECTS: Field = optional(
 );
 const ROLE_REF: Field = required(
     "roleRef",
-    Shape::Object(&ROLE_REF_SCHEMA),
+    Shape::Atomic(&ROLE_REF_SCHEMA),
     "The role that is given. Fixed once the object is created: delete the binding and make another to change it.",
 );
 static A_RULE: Shape = Shape::Object(&POLICY_RULE);

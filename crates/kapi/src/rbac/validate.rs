@@ -10,7 +10,7 @@ use super::model::{
 use crate::field::{FieldError, FieldErrors};
 use crate::meta::ObjectMeta;
 use crate::name;
-use crate::validate::metadata as any_metadata;
+use crate::validate::{metadata as any_metadata, namespaced};
 
 /// Checks a role; empty = may be stored. An update is checked like a new one.
 #[must_use]
@@ -94,6 +94,10 @@ enum LabelValues {
 
 /// Names are any segment of a path: `system:node` is one.
 fn metadata(meta: &ObjectMeta, scope: Scope, errors: &mut FieldErrors) {
+    if scope == Scope::Namespace {
+        namespaced(meta, name::path_segment_faults, errors);
+        return;
+    }
     let names = [
         ("metadata.generateName", &meta.generate_name),
         ("metadata.name", &meta.name),
@@ -103,16 +107,9 @@ fn metadata(meta: &ObjectMeta, scope: Scope, errors: &mut FieldErrors) {
             errors.push(FieldError::invalid(field, name.as_str(), fault));
         }
     }
-    let (field, namespace) = ("metadata.namespace", meta.namespace.as_str());
-    match scope {
-        Scope::Namespace if namespace.is_empty() => errors.push(FieldError::required(field, "")),
-        Scope::Namespace => {
-            for fault in name::dns_label_faults(namespace) {
-                errors.push(FieldError::invalid(field, namespace, fault));
-            }
-        }
-        Scope::Cluster if namespace.is_empty() => {}
-        Scope::Cluster => errors.push(FieldError::forbidden(field, "not allowed on this type")),
+    if !meta.namespace.is_empty() {
+        let detail = "not allowed on this type";
+        errors.push(FieldError::forbidden("metadata.namespace", detail));
     }
     any_metadata(meta, errors);
 }

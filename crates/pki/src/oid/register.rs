@@ -4,8 +4,8 @@ use super::Oid;
 
 /// The short name Puppet registered for an identifier, if it did.
 #[must_use]
-pub fn puppet_short_name(oid: &Oid) -> Option<&'static str> {
-    PUPPET_NAMES
+pub fn registered_name(oid: &Oid) -> Option<&'static str> {
+    REGISTERED_NAMES
         .iter()
         .find(|(_, known)| known == oid)
         .map(|(name, _)| *name)
@@ -13,16 +13,16 @@ pub fn puppet_short_name(oid: &Oid) -> Option<&'static str> {
 
 /// The identifier behind one of Puppet's registered short names.
 #[must_use]
-pub fn puppet_oid(name: &str) -> Option<Oid> {
-    PUPPET_NAMES
+pub fn registered_oid(name: &str) -> Option<Oid> {
+    REGISTERED_NAMES
         .iter()
         .find(|(known, _)| *known == name)
         .map(|(_, oid)| *oid)
 }
 
 /// The short names Puppet registered.
-pub fn puppet_names() -> impl Iterator<Item = &'static str> {
-    PUPPET_NAMES.into_iter().map(|(name, _)| name)
+pub fn registered_names() -> impl Iterator<Item = &'static str> {
+    REGISTERED_NAMES.into_iter().map(|(name, _)| name)
 }
 
 macro_rules! oids {
@@ -214,7 +214,7 @@ oids! {
 }
 
 /// Puppet's registered names (`lib/puppet/ssl/oids.rb`), extensions and attributes alike.
-const PUPPET_NAMES: [(&str, Oid); 30] = [
+const REGISTERED_NAMES: [(&str, Oid); 30] = [
     ("pp_uuid", pp_reg(1)),
     ("pp_instance_id", pp_reg(2)),
     ("pp_image_name", pp_reg(3)),
@@ -260,11 +260,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn puppet_names_go_both_ways() {
-        for (name, oid) in PUPPET_NAMES {
-            assert_eq!(puppet_short_name(&oid), Some(name));
-            assert_eq!(puppet_oid(name), Some(oid));
+    fn registered_names_go_both_ways() {
+        for (name, oid) in REGISTERED_NAMES {
+            assert_eq!(registered_name(&oid), Some(name));
+            assert_eq!(registered_oid(name), Some(oid));
         }
-        assert_eq!(puppet_short_name(&PP_REG), None);
+        assert_eq!(registered_name(&PP_REG), None);
     }
 }

@@ -8,6 +8,7 @@
 mod authority;
 mod carriers;
 mod facts;
+mod judged;
 mod masking;
 mod mutations;
 mod openssl;

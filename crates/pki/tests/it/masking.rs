@@ -43,6 +43,97 @@ fn secrets_in_attributes_are_overwritten(#[case] tag: u8, #[case] text: &str, #[
     }
 }
 
+/// A damaged beginning, or none: what could be a secret of ours is gone all the same.
+#[rstest]
+#[case::other_version("ott2.", "aaaqeayeaudaocaj.", ".")]
+#[case::zero_for_o("0tt1.", "aaaqeayeaudaocaj.", ".")]
+#[case::colon("ott1:", "aaaqeayeaudaocaj.", ".")]
+#[case::colons("ott1:", "aaaqeayeaudaocaj:", ":")]
+#[case::letter_for_digit("ottl.", "aaaqeayeaudaocaj.", ".")]
+#[case::prefix_cut("1.", "aaaqeayeaudaocaj.", ".")]
+#[case::id_without_prefix("", "aaaqeayeaudaocaj.", ".")]
+#[case::bare_secret("", "", "")]
+#[case::bare_secret_in_a_text("secret=", "", "; ")]
+fn secrets_behind_a_damaged_prefix_are_overwritten(
+    #[case] prefix: &str,
+    #[case] id: &str,
+    #[case] behind: &str,
+) {
+    let text = format!("{prefix}{id}{}{behind}zqthxay", secret());
+    for text in [text.clone(), text.to_uppercase()] {
+        for (tag, width) in [(0x13, 1), (0x0c, 1), (0x1e, 2), (0x1c, 4)] {
+            let content = der::wide(&text, width);
+            let psk = der::tlv(tag, &content);
+            let csr = read(
+                &new()
+                    .attribute(&oid::CHALLENGE_PASSWORD, tag, &content)
+                    .attribute(&PRIVATE, tag, &content)
+                    .raw_extension(&oid::PP_PRESHARED_KEY, None, &psk)
+                    .dns("web01"),
+            );
+            let copy = masked(&csr).unwrap();
+            for part in secret().as_bytes().windows(6) {
+                let part = std::str::from_utf8(part).unwrap();
+                for part in [part.to_owned(), part.to_uppercase()] {
+                    assert!(!contains(&copy, &der::wide(&part, width)), "{text}");
+                }
+            }
+            let copy = CheckedCsr::trusted_from_store(&copy).unwrap();
+            assert_eq!(copy.alt_names(), csr.alt_names());
+            assert_eq!(copy.subject(), csr.subject());
+            fuzz::csr(csr.der());
+        }
+    }
+}
+
+/// In names, and in extensions that are in certificates, an identifier must say that it is a token.
+#[test]
+fn a_token_with_a_damaged_prefix_is_overwritten_in_names() {
+    let token = TOKEN.replace("ott1", "ott2");
+    let role = Oid::from_arcs(&[1, 3, 6, 1, 4, 1, 34380, 1, 1, 13]);
+    for builder in [
+        CsrBuilder::new(&token),
+        new().dns(&token),
+        new().extension(&role, &token),
+    ] {
+        let copy = masked(&read(&builder)).unwrap();
+        assert!(!contains(&copy, &secret().as_bytes()[..8]));
+    }
+    let bare = secret();
+    for builder in [
+        CsrBuilder::new(bare),
+        new().dns(&format!("{bare}.onion")),
+        new().extension(&role, bare),
+    ] {
+        assert_eq!(masked(&read(&builder)), None);
+    }
+}
+
+#[test]
+fn the_secret_of_a_bootstrap_token_is_overwritten_in_attributes() {
+    let csr = read(&new().challenge_password("abcdef.0123456789abcdef"));
+    let copy = CheckedCsr::trusted_from_store(&masked(&csr).unwrap()).unwrap();
+    let hidden = "abcdef.xxxxxxxxxxxxxxxx".to_owned();
+    assert_eq!(find(&copy, &[Carrier::ChallengePassword]), found(hidden));
+}
+
+/// Passwords of the site and signed tokens of others are judged again, and stay as they are.
+#[test]
+fn other_secrets_stay_as_they_are() {
+    for text in [
+        "correct horse battery staple",
+        "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+        "eyJhbGciOiJIUzUxMiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIiwibmFtZSI6Ikpva.c2lnbmF0dXJl",
+        "1b4e28ba-2fa1-11d2-883f-0016d3cca427",
+    ] {
+        assert_eq!(
+            masked(&read(&new().challenge_password(text))),
+            None,
+            "{text}"
+        );
+    }
+}
+
 /// Of every specimen with the token, in whatever place and encoding, nothing of the secret is left.
 #[test]
 fn no_specimen_keeps_a_secret() {

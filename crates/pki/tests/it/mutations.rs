@@ -146,3 +146,44 @@ fn hostile_input_is_cheap_beyond_every_limit() {
         }
     }
 }
+
+/// Whatever the limits: a request that is let in is read again when it comes back from a store.
+#[test]
+fn what_is_let_in_under_any_limits_can_be_read_back() {
+    use countersign_pki::{AttributesField, CheckedCsr, CsrLimits};
+    use countersign_testkit::csr::CsrBuilder;
+
+    let boundless = CsrLimits {
+        max_der: usize::MAX,
+        max_pem: usize::MAX,
+        max_attributes: usize::MAX,
+        max_extensions: usize::MAX,
+        max_alt_names: usize::MAX,
+        max_name_attributes: usize::MAX,
+        max_text: usize::MAX,
+        attributes: AttributesField::Optional,
+    };
+    let many = |count: usize| {
+        let names = (0..count).map(|n| format!("n{n}.example.com"));
+        names.fold(CsrBuilder::new("web01"), |csr, name| csr.dns(&name))
+    };
+    let with_octets =
+        |count: usize| CsrBuilder::new("web01").challenge_password(&"x".repeat(count));
+    for (csr, is_let_in) in [
+        (with_octets(32_000), true),
+        (with_octets(33_000), true),
+        (with_octets(780_000), true),
+        (with_octets(790_000), false),
+        (many(256), true),
+        (many(257), false),
+        (CsrBuilder::new(&"x".repeat(2049)), false),
+        (CsrBuilder::new("web01").without_attributes(), true),
+    ] {
+        let der = csr.sign(keys::p256_a());
+        let checked = CheckedCsr::check(&der, &boundless);
+        assert_eq!(checked.is_ok(), is_let_in, "{} octets", der.len());
+        if checked.is_ok() {
+            assert_eq!(CheckedCsr::trusted_from_store(&der), checked);
+        }
+    }
+}

@@ -10,6 +10,7 @@ use crate::access::AccessQuestion;
 use crate::allowlist::Allowlist;
 use crate::document::{rule, web_address};
 use crate::fields::{Field, Reading, instead};
+use crate::node;
 use crate::rules::{
     CaBundle, Executable, ListSource, MachineRule, RuleEffect, RuleKind, Webhook, WebhookMode,
 };
@@ -76,6 +77,18 @@ fn read(
                 beside.complain(word, reading, what);
             }
             webhook(field, reading).map(|webhook| RuleKind::Webhook(Arc::new(webhook)))
+        }
+        "nodeClient" | "nodeServing" => {
+            if effect == RuleEffect::Deny {
+                let what = "a rule about nodes denies by itself where a check says so: put it under `approve`";
+                beside.complain(word, reading, what);
+            }
+            match word {
+                "nodeClient" => node::read_client(field, reading)
+                    .map(|rule| RuleKind::NodeClient(Arc::new(rule))),
+                _ => node::read_serving(field, reading)
+                    .map(|rule| RuleKind::NodeServing(Arc::new(rule))),
+            }
         }
         later if LATER.contains(&later) => {
             let what = "this kind of rule is not supported by this version";
@@ -296,12 +309,13 @@ fn cost(kind: &RuleKind) -> u8 {
         RuleKind::Window => 4,
         RuleKind::Machine(_) => 5,
         RuleKind::Token => 6,
-        RuleKind::Executable(_) => 7,
-        RuleKind::Webhook(_) => 8,
+        RuleKind::NodeClient(_) | RuleKind::NodeServing(_) => 7,
+        RuleKind::Executable(_) => 8,
+        RuleKind::Webhook(_) => 9,
     }
 }
 
-const KINDS: [&str; 9] = [
+const KINDS: [&str; 11] = [
     "always",
     "allowlist",
     "executable",
@@ -311,9 +325,11 @@ const KINDS: [&str; 9] = [
     "window",
     "token",
     "subjectAccess",
+    "nodeClient",
+    "nodeServing",
 ];
 /// Words of the language that this version has no evidence for.
-const LATER: [&str; 3] = ["nodeClient", "nodeServing", "signingPolicy"];
+const LATER: [&str; 1] = ["signingPolicy"];
 const ACCESS: [&str; 6] = [
     "group",
     "resource",
@@ -322,7 +338,7 @@ const ACCESS: [&str; 6] = [
     "name",
     "namespace",
 ];
-/// As long as any name in Kubernetes.
+/// As long as any name of an object.
 const MAX_ACCESS_WORD: usize = 253;
 const WEBHOOK: [&str; 8] = [
     "url",

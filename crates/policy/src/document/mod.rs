@@ -9,12 +9,13 @@ mod web_address;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub(crate) use kind::check_bundle;
 pub use needed::{FileUse, NeededFile};
 
 use crate::fields::{Field, Fields, PolicyFault, Reading, instead};
 use crate::request::{SignerName, is_dns_label};
 use crate::rules::Rule;
-use crate::yaml::{self, Node, Place};
+use crate::yaml::{self, Node, SourcePosition};
 
 /// A file of policies, as its caller read it.
 #[derive(Clone, Debug)]
@@ -52,13 +53,24 @@ pub struct PolicyDocument {
     pub order: i64,
     /// The signers that its rules are for.
     pub signers: Arc<[SignerName]>,
+    /// Where each of them stands in the file.
+    pub signer_places: Vec<SourcePosition>,
     /// Its rules.
     pub rules: Vec<Rule>,
     /// Where each of them stands in the file.
-    pub places: Vec<Place>,
+    pub places: Vec<SourcePosition>,
 }
 
 impl PolicySet {
+    /// Every signer that a document names, with its place in the file.
+    pub fn signers(&self) -> impl Iterator<Item = (&PolicyDocument, &SignerName, SourcePosition)> {
+        self.documents.iter().flat_map(|document| {
+            let places = document.signer_places.iter().copied();
+            let signers = document.signers.iter().zip(places);
+            signers.map(move |(signer, place)| (document, signer, place))
+        })
+    }
+
     /// Reads files.
     ///
     /// # Errors
@@ -144,7 +156,7 @@ impl PolicySet {
     }
 
     /// All rules with the document and the place where each stands, first to last.
-    pub fn rules(&self) -> impl Iterator<Item = (&PolicyDocument, &Rule, Place)> {
+    pub fn rules(&self) -> impl Iterator<Item = (&PolicyDocument, &Rule, SourcePosition)> {
         self.documents.iter().flat_map(|document| {
             let rules = document.rules.iter().zip(&document.places);
             rules.map(move |(rule, place)| (document, rule, *place))
@@ -155,7 +167,7 @@ impl PolicySet {
 /// A document and where its name stands.
 struct Read {
     document: PolicyDocument,
-    place: Place,
+    place: SourcePosition,
 }
 
 /// Reads one document; `None` only where not even its frame is there.
@@ -176,11 +188,13 @@ fn document(node: &Node, reading: &mut Reading<'_>) -> Option<Read> {
     let spec = fields.required("spec", reading)?;
     let spec = spec.fields(&["signers", "order", "rules"], reading)?;
     let order = spec.get("order").map(|field| field.whole(reading));
-    let signers: Arc<[SignerName]> = spec
+    let (signers, signer_places): (Vec<SignerName>, Vec<SourcePosition>) = spec
         .required("signers", reading)
         .map(|field| signers(&field, reading))
         .unwrap_or_default()
-        .into();
+        .into_iter()
+        .unzip();
+    let signers: Arc<[SignerName]> = signers.into();
     let name: Arc<str> = name.unwrap_or_default().into();
     let (rules, places) = spec
         .required("rules", reading)
@@ -194,6 +208,7 @@ fn document(node: &Node, reading: &mut Reading<'_>) -> Option<Read> {
             file: reading.file.to_owned(),
             order: order.flatten().unwrap_or(0),
             signers,
+            signer_places,
             rules,
             places,
         },
@@ -224,7 +239,7 @@ fn document_name(field: &Field<'_>, reading: &mut Reading<'_>) -> Option<String>
     let text = field.text(reading)?;
     if text.len() > 253 || !text.split('.').all(is_dns_label) {
         let what = format!(
-            "{text:?} is no name for a policy: use lower-case letters, digits, '-' and '.', for example puppet-agents"
+            "{text:?} is no name for a policy: use lower-case letters, digits, '-' and '.', for example web-servers"
         );
         field.complain(reading, what);
         return None;
@@ -232,23 +247,23 @@ fn document_name(field: &Field<'_>, reading: &mut Reading<'_>) -> Option<String>
     Some(text)
 }
 
-fn signers(field: &Field<'_>, reading: &mut Reading<'_>) -> Vec<SignerName> {
+fn signers(field: &Field<'_>, reading: &mut Reading<'_>) -> Vec<(SignerName, SourcePosition)> {
     let Some(items) = field.items(reading) else {
         return Vec::new();
     };
     if items.is_empty() {
-        let what = "name at least one signer, for example countersign.dev/puppet-agent";
+        let what = "name at least one signer, for example example.com/web-server";
         field.complain(reading, what);
     }
-    let mut signers = Vec::new();
+    let mut signers: Vec<(SignerName, SourcePosition)> = Vec::new();
     for item in items {
         let Some(signer) = item.parsed(SignerName::parse, reading) else {
             continue;
         };
-        if signers.contains(&signer) {
+        if signers.iter().any(|(known, _)| *known == signer) {
             item.complain(reading, format!("{signer} stands here twice"));
         } else {
-            signers.push(signer);
+            signers.push((signer, item.node.place));
         }
     }
     signers

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::document::PolicySet;
 use crate::document::kind::check_bundle;
 use crate::rules::{CaBundle, ListSource, RuleEffect, RuleKind};
+use crate::yaml::SourcePosition;
 
 /// A file that a rule refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +14,10 @@ pub struct NeededFile {
     pub path: PathBuf,
     /// What for.
     pub purpose: FileUse,
+    /// The file of the rule.
+    pub file: PathBuf,
+    /// Where the rule stands in it.
+    pub place: SourcePosition,
     /// The document of the rule.
     pub policy: String,
     /// The rule.
@@ -65,11 +70,13 @@ impl PolicySet {
     /// Every file that some rule refers to, in the order of the rules.
     pub fn files_needed(&self) -> Vec<NeededFile> {
         let mut needed = Vec::new();
-        for (document, rule, _) in self.rules() {
+        for (document, rule, place) in self.rules() {
             let mut add = |path: &Path, purpose| {
                 needed.push(NeededFile {
                     path: path.to_owned(),
                     purpose,
+                    file: document.file.clone(),
+                    place,
                     policy: document.name.as_ref().to_owned(),
                     rule: rule.name.clone(),
                     denies: rule.effect == RuleEffect::Deny,
@@ -83,6 +90,8 @@ impl PolicySet {
                     | RuleKind::Token
                     | RuleKind::SubjectAccess(_)
                     | RuleKind::Machine(_)
+                    | RuleKind::NodeClient(_)
+                    | RuleKind::NodeServing(_)
                     | RuleKind::Allowlist(ListSource::Names(_))
                     | RuleKind::AutosignFile { .. } => {}
                     RuleKind::Allowlist(ListSource::File(path)) => add(path, FileUse::Allowlist),

@@ -7,7 +7,7 @@ use crate::expression::Expression;
 use crate::fields::{Field, Fields, Reading};
 use crate::request::SignerName;
 use crate::rules::{OnUnavailable, Otherwise, Rule, RuleEffect};
-use crate::yaml::Place;
+use crate::yaml::SourcePosition;
 
 /// Reads the rules of a document. What is wrong with one does not hide what is wrong with the next.
 pub(super) fn read_all(
@@ -15,7 +15,7 @@ pub(super) fn read_all(
     policy: &Arc<str>,
     signers: &Arc<[SignerName]>,
     reading: &mut Reading<'_>,
-) -> Vec<(Rule, Place)> {
+) -> Vec<(Rule, SourcePosition)> {
     let Some(items) = field.items(reading) else {
         return Vec::new();
     };
@@ -25,7 +25,7 @@ pub(super) fn read_all(
             "a policy has at least one rule; leave the document out if it has none",
         );
     }
-    let mut rules: Vec<(Rule, Place)> = Vec::new();
+    let mut rules: Vec<(Rule, SourcePosition)> = Vec::new();
     for item in items {
         let Some(rule) = read(&item, policy, signers, reading) else {
             continue;
@@ -50,7 +50,7 @@ pub(super) fn expression(field: &Field<'_>, reading: &mut Reading<'_>) -> Option
         Ok(expression) => return Some(expression),
         Err(fault) => fault,
     };
-    let within = Place {
+    let within = SourcePosition {
         line: fault.line.into(),
         column: fault.column.into(),
     };

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 
 use crate::allowlist::Apex;
+use crate::node;
 use crate::rules::{CaBundle, ListSource, OnUnavailable, Otherwise, Rule, RuleEffect, RuleKind};
 use crate::span::Span;
 
@@ -49,6 +50,8 @@ fn shown_kind(kind: &RuleKind) -> String {
         RuleKind::SubjectAccess(question) => {
             flow(&serde_json::to_value(&**question).unwrap_or_default())
         }
+        RuleKind::NodeClient(rule) => flow(&node::shown_client(rule)),
+        RuleKind::NodeServing(rule) => flow(&node::shown_serving(rule)),
         RuleKind::Cel(expression) => scalar(expression.source()),
         RuleKind::Allowlist(ListSource::File(path)) => flow(&json!({"file": path})),
         RuleKind::Allowlist(ListSource::Names(list)) => {

@@ -230,7 +230,7 @@ enum Has {
 fn has(operand: &IdedExpr, field: &str) -> Option<Has> {
     let name = known_name(operand)?;
     if name.fact == Fact::Extensions {
-        return oid::puppet_oid(field).map(|oid| Has::Extension(field.to_owned(), oid));
+        return oid::registered_oid(field).map(|oid| Has::Extension(field.to_owned(), oid));
     }
     name.field(field).map(Has::Field)
 }

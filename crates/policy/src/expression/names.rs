@@ -4,7 +4,7 @@ use countersign_pki::oid;
 
 use crate::nearest;
 
-/// One name: a dotted path from one of the five roots.
+/// One name: a dotted path from one of the roots.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Name {
     /// As it is written.
@@ -89,6 +89,14 @@ pub(super) enum Fact {
     RevokedSerial,
     RevokedTime,
     RevokedReason,
+    Pod,
+    PodNamespace,
+    PodName,
+    PodUid,
+    PodServiceAccount,
+    PodNode,
+    PodLabels,
+    PodAnnotations,
     Now,
 }
 
@@ -135,11 +143,11 @@ impl Name {
 /// Why `request.extensions` never has this key, and what to write instead; `None` where it may have it.
 pub(super) fn impossible_extension(key: &str) -> Option<String> {
     let by_oid = oid::Oid::parse(key).ok();
-    let by_name = oid::puppet_oid(key);
+    let by_name = oid::registered_oid(key);
     if by_oid.or(by_name) == Some(oid::PP_PRESHARED_KEY) {
         return Some("pp_preshared_key holds a secret, which expressions never see".to_owned());
     }
-    if let Some(short) = by_oid.as_ref().and_then(oid::puppet_short_name) {
+    if let Some(short) = by_oid.as_ref().and_then(oid::registered_name) {
         return Some(format!(
             "the extension {key} goes by its short name here: {short:?}"
         ));
@@ -147,7 +155,7 @@ pub(super) fn impossible_extension(key: &str) -> Option<String> {
     if by_oid.is_some() || by_name.is_some() {
         return None;
     }
-    let hint = match nearest(key, oid::puppet_names()) {
+    let hint = match nearest(key, oid::registered_names()) {
         Some(near) => format!("did you mean {near}?"),
         None => "use a short name such as pp_role, or a dotted OID in brackets".to_owned(),
     };
@@ -158,7 +166,7 @@ const fn name(path: &'static str, kind: Kind, fact: Fact) -> Name {
     Name { path, kind, fact }
 }
 
-static NAMES: [Name; 47] = [
+static NAMES: [Name; 55] = [
     name("request", Kind::Object, Fact::Request),
     name("request.door", Kind::Text, Fact::Door),
     name("request.signer", Kind::Text, Fact::Signer),
@@ -225,5 +233,13 @@ static NAMES: [Name; 47] = [
     name("ledger.revoked.serial", Kind::Text, Fact::RevokedSerial),
     name("ledger.revoked.time", Kind::Time, Fact::RevokedTime),
     name("ledger.revoked.reason", Kind::Text, Fact::RevokedReason),
+    name("pod", Kind::MaybeObject, Fact::Pod),
+    name("pod.namespace", Kind::Text, Fact::PodNamespace),
+    name("pod.name", Kind::Text, Fact::PodName),
+    name("pod.uid", Kind::Text, Fact::PodUid),
+    name("pod.serviceAccount", Kind::Text, Fact::PodServiceAccount),
+    name("pod.node", Kind::Text, Fact::PodNode),
+    name("pod.labels", Kind::TextMap, Fact::PodLabels),
+    name("pod.annotations", Kind::TextMap, Fact::PodAnnotations),
     name("now", Kind::Time, Fact::Now),
 ];

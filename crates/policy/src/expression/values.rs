@@ -12,7 +12,7 @@ use countersign_pki::{AltName, CsrLimits, Oid, UnixTime, oid, terminal_safe};
 
 use super::names::{Fact, Name};
 use super::{EvaluationFault, Facts};
-use crate::facts::{LedgerCertificate, LedgerRevocation, Machine};
+use crate::facts::{LedgerCertificate, LedgerRevocation, Machine, PodFacts};
 use crate::request::Identity;
 
 /// What is behind a name.
@@ -48,6 +48,7 @@ impl<'a> Value<'a> {
         let of_machine = |field: fn(&'a Machine) -> Self| machine.map(field);
         let of_certificate = |field: fn(&'a LedgerCertificate) -> Self| certificate.map(field);
         let of_revoked = |field: fn(&'a LedgerRevocation) -> Self| revoked.map(field);
+        let of_pod = |field: fn(&'a PodFacts) -> Self| request.pod.map(field);
         let sender = Sender::of(&request.requester.identity);
         let object = |is_there| if is_there { Self::Object } else { Self::Null };
         Some(match name.fact {
@@ -105,6 +106,14 @@ impl<'a> Value<'a> {
             Fact::RevokedSerial => of_revoked(|r| Self::text(&r.serial))?,
             Fact::RevokedTime => of_revoked(|r| Self::Time(r.time))?,
             Fact::RevokedReason => of_revoked(|r| Self::text(&r.reason))?,
+            Fact::Pod => object(request.pod.is_some()),
+            Fact::PodNamespace => of_pod(|pod| Self::text(&pod.namespace))?,
+            Fact::PodName => of_pod(|pod| Self::text(&pod.name))?,
+            Fact::PodUid => of_pod(|pod| Self::text(&pod.uid))?,
+            Fact::PodServiceAccount => of_pod(|pod| Self::text(&pod.service_account))?,
+            Fact::PodNode => of_pod(|pod| Self::text(&pod.node))?,
+            Fact::PodLabels => of_pod(|pod| Self::text_map(&pod.labels))?,
+            Fact::PodAnnotations => of_pod(|pod| Self::text_map(&pod.annotations))?,
             Fact::Now => Self::Time(facts.now),
         })
     }
@@ -113,6 +122,12 @@ impl<'a> Value<'a> {
     pub(super) fn of_extension(extension: &Oid, facts: &Facts<'a>) -> Option<Self> {
         let found = facts.request.csr.extension(extension)?;
         Some(Self::Text(found.text_value()?.into()))
+    }
+
+    fn text_map(map: &'a BTreeMap<String, String>) -> Self {
+        let pairs = map.iter();
+        let pairs = pairs.map(|(key, text)| (key.as_str().into(), text.as_str().into()));
+        Self::TextMap(pairs.collect())
     }
 
     fn text(text: &'a str) -> Self {
@@ -146,7 +161,7 @@ impl<'a> Value<'a> {
         let readable = extensions.filter(|e| e.oid != oid::PP_PRESHARED_KEY);
         let with_text = readable.filter_map(|extension| {
             let text = extension.text_value()?;
-            let key = match oid::puppet_short_name(&extension.oid) {
+            let key = match oid::registered_name(&extension.oid) {
                 Some(short) => Cow::Borrowed(short),
                 None => Cow::Owned(extension.oid.to_string()),
             };

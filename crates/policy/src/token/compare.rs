@@ -4,27 +4,56 @@ use std::net::IpAddr;
 
 use countersign_pki::{AltName, Extension, NameAttribute, Oid, UnixTime, oid};
 
-use crate::masking::mentions_token;
-use crate::request::Request;
+use crate::masking::could_be_secret;
+use crate::reason::ReasonCode;
+use crate::request::{Request, SignerName};
+use crate::rules::Policy;
 use crate::token::{Network, Token, TokenTerms};
 
 /// Why a token does not suit a request.
 pub(crate) struct Difference {
-    pub(crate) code: &'static str,
+    pub(crate) code: ReasonCode,
     pub(crate) reason: String,
 }
 
-/// The name that a token must be bound to for a request: that of the certificate, or of the node that it speaks for.
-pub fn token_name<'a>(request: &Request<'a>) -> &'a str {
-    let node = NODE_SIGNERS
-        .contains(&request.signer.as_str())
-        .then(|| request.name.strip_prefix(NODE));
-    node.flatten().unwrap_or(request.name)
+/// How the certificates of a signer name machines: not by the name alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MachineSubject {
+    /// The signer.
+    pub signer: SignerName,
+    /// What stands before a machine's name in the common name.
+    pub prefix: String,
+    /// The organization that all of them have: it is part of the name.
+    pub organization: String,
 }
 
-/// Whether a token that was rejected for this reason was misused: its secret is known to somebody who should not.
-pub fn is_misuse(code: &str) -> bool {
-    MISUSES.contains(&code)
+/// The name of the machine that a request is for, and the organization that is part of it.
+struct MachineName<'r, 's> {
+    name: &'r str,
+    organization: Option<&'s str>,
+}
+
+impl Policy {
+    /// The name that a token must be bound to for a request: that of the certificate, or of the machine that it speaks for.
+    pub fn token_name<'a>(&self, request: &Request<'a>) -> &'a str {
+        self.machine_name(request).name
+    }
+
+    fn machine_name<'r>(&self, request: &Request<'r>) -> MachineName<'r, '_> {
+        let subjects = self.machine_subjects.iter();
+        let mut of_signer = subjects.filter(|subject| subject.signer == *request.signer);
+        let named = of_signer.find_map(|subject| {
+            let name = request.name.strip_prefix(&subject.prefix)?;
+            Some(MachineName {
+                name,
+                organization: Some(&subject.organization),
+            })
+        });
+        named.unwrap_or(MachineName {
+            name: request.name,
+            organization: None,
+        })
+    }
 }
 
 /// Compares a token whose secret is right with the request that carries it. The order of the checks is the order in which
@@ -33,45 +62,50 @@ pub fn is_misuse(code: &str) -> bool {
 /// The same name and key asking again is no matter of rules: it gets what it got. Who comes here with a use on record may
 /// not have that any more.
 pub(crate) fn compare(
+    policy: &Policy,
     token: &Token,
     request: &Request<'_>,
     now: UnixTime,
 ) -> Result<(), Difference> {
     let is = |code, reason: String| Err(Difference { code, reason });
-    let name = token_name(request);
+    let machine = policy.machine_name(request);
+    let name = machine.name;
     if token.revoked {
-        return is("token_revoked", "it was taken back".to_owned());
+        return is(ReasonCode::TokenRevoked, "it was taken back".to_owned());
     }
     if token.locked {
-        return is("token_locked", "it was misused too often".to_owned());
+        return is(
+            ReasonCode::TokenLocked,
+            "it was misused too often".to_owned(),
+        );
     }
-    bound_to(token, request, name)?;
+    bound_to(token, request, &machine)?;
     if token.same.is_some() {
         let reason = "this key has had its certificate by it".to_owned();
-        return is("token_exhausted", reason);
+        return is(ReasonCode::TokenExhausted, reason);
     }
     match &token.other {
         Some(other) if token.max_uses <= 1 && other.certname == name => {
             let reason = "another key has used it".to_owned();
-            return is("token_key_mismatch", reason);
+            return is(ReasonCode::TokenKeyMismatch, reason);
         }
         Some(other) if token.max_uses <= 1 => {
             let reason = format!("{} has used it", other.certname);
-            return is("token_certname_mismatch", reason);
+            return is(ReasonCode::TokenCertnameMismatch, reason);
         }
         Some(_) | None => {}
     }
     if now.plus_seconds(SKEW_SECONDS) < token.not_before {
         let reason = format!("it is good from {} on", token.not_before);
-        return is("token_not_yet_valid", reason);
+        return is(ReasonCode::TokenNotYetValid, reason);
     }
     if now >= token.expires_at {
         let reason = format!("it was good until {}", token.expires_at);
-        return is("token_expired", reason);
+        return is(ReasonCode::TokenExpired, reason);
     }
     if token.uses >= token.max_uses {
         let reason = format!("all of its {} uses are used up", token.max_uses);
-        return is("token_exhausted", reason);
+        return is(ReasonCode::TokenExhausted, reason);
     }
     let terms = &token.terms;
     let key = request.csr.key_fingerprint().to_hex();
@@ -80,19 +114,22 @@ pub(crate) fn compare(
         .as_ref()
         .is_some_and(|bound| !bound.eq_ignore_ascii_case(&key))
     {
-        return is("token_key_mismatch", "it is for another key".to_owned());
+        return is(
+            ReasonCode::TokenKeyMismatch,
+            "it is for another key".to_owned(),
+        );
     }
     let source = request.requester.source;
     let networks = &terms.source_cidrs;
     let comes_from = |network: &Network| source.is_some_and(|from| network.contains(from));
     if !networks.is_empty() && !networks.iter().any(comes_from) {
         let reason = "the request does not come from a network that it is for".to_owned();
-        return is("token_source_not_allowed", reason);
+        return is(ReasonCode::TokenSourceNotAllowed, reason);
     }
     for alt_name in request.csr.alt_names() {
         if !may_have_name(terms, alt_name, name) {
             let reason = format!("it does not permit {}", shown(alt_name));
-            return is("token_san_not_allowed", reason);
+            return is(ReasonCode::TokenSanNotAllowed, reason);
         }
     }
     permitted_extensions(token, request)?;
@@ -102,47 +139,52 @@ pub(crate) fn compare(
                 "{name} has certificate {}, which it may not replace",
                 existing.serial
             );
-            is("existing_certificate", reason)
+            is(ReasonCode::ExistingCertificate, reason)
         }
         Some(_) | None => Ok(()),
     }
 }
 
-/// Whether a token is good for a request as things stand.
-pub fn suits(token: &Token, request: &Request<'_>, now: UnixTime) -> bool {
-    compare(token, request, now).is_ok()
-}
+impl Policy {
+    /// Whether a token is good for a request as things stand.
+    pub fn suits(&self, token: &Token, request: &Request<'_>, now: UnixTime) -> bool {
+        compare(self, token, request, now).is_ok()
+    }
 
-/// Why a token is not good for a request as things stand: in one word, and in words.
-pub fn differs(
-    token: &Token,
-    request: &Request<'_>,
-    now: UnixTime,
-) -> Option<(&'static str, String)> {
-    let compared = compare(token, request, now).err();
-    compared.map(|difference| (difference.code, difference.reason))
+    /// Why a token is not good for a request as things stand: in one word, and in words.
+    pub fn differs(
+        &self,
+        token: &Token,
+        request: &Request<'_>,
+        now: UnixTime,
+    ) -> Option<(ReasonCode, String)> {
+        let compared = compare(self, token, request, now).err();
+        compared.map(|difference| (difference.code, difference.reason))
+    }
 }
 
 /// The whole subject is the name: who may call itself web01 may not call itself a member of a group as well.
-fn bound_to(token: &Token, request: &Request<'_>, name: &str) -> Result<(), Difference> {
+fn bound_to(
+    token: &Token,
+    request: &Request<'_>,
+    machine: &MachineName<'_, '_>,
+) -> Result<(), Difference> {
     let is = |reason: String| {
         Err(Difference {
-            code: "token_certname_mismatch",
+            code: ReasonCode::TokenCertnameMismatch,
             reason,
         })
     };
-    if !token.binding.covers(name) {
+    if !token.binding.covers(machine.name) {
         return is(format!("it is for {}", token.binding));
     }
     let profile = &token.terms.profile;
     if !profile.is_empty() && profile != request.signer.as_str() {
         return is(format!("it is for signer {profile}"));
     }
-    // Of a node the group of all nodes is part of the name.
-    let is_node = name != request.name;
     let is_name = |said: &NameAttribute| match (said.oid, said.value.text()) {
         (oid::COMMON_NAME, text) => text == Some(request.name),
-        (oid::ORGANIZATION, text) => is_node && text == Some(NODES),
+        (oid::ORGANIZATION, text) => text.is_some() && text == machine.organization,
         (_, _) => false,
     };
     let mut subject = request.csr.subject().attributes();
@@ -203,10 +245,10 @@ fn permitted_extensions(token: &Token, request: &Request<'_>) -> Result<(), Diff
             None => terms.allowed_extensions.is_none() && !extension.oid.is_under(&oid::PP_AUTH),
         };
         if !is_permitted {
-            let known = oid::puppet_short_name(&extension.oid);
+            let known = oid::registered_name(&extension.oid);
             let named = known.map_or_else(|| extension.oid.to_string(), str::to_owned);
             return Err(Difference {
-                code: "token_extension_not_allowed",
+                code: ReasonCode::TokenExtensionNotAllowed,
                 reason: format!("it does not permit this {named}"),
             });
         }
@@ -214,11 +256,11 @@ fn permitted_extensions(token: &Token, request: &Request<'_>) -> Result<(), Diff
     Ok(())
 }
 
-/// Whether an extension carries a token, in the place that Puppet has for preshared keys. Such an extension is in no
+/// Whether an extension carries a token, in the place for preshared keys, damaged as it may be. Such an extension is in no
 /// certificate: anybody can fetch one.
 pub fn carries_token(extension: &Extension) -> bool {
     let value = || extension.text_value();
-    extension.oid == oid::PP_PRESHARED_KEY && value().is_some_and(|text| mentions_token(&text))
+    extension.oid == oid::PP_PRESHARED_KEY && value().is_some_and(|text| could_be_secret(&text))
 }
 
 /// Whether this is the token itself. Of a request on record only the public part is left of it. No more than what is kept
@@ -232,22 +274,9 @@ fn is_carrier_of(token: &Token, extension: &Extension) -> bool {
     carries_token(extension) && extension.text_value().is_some_and(is_it)
 }
 
-const MISUSES: [&str; 5] = [
-    "token_certname_mismatch",
-    "token_key_mismatch",
-    "token_san_not_allowed",
-    "token_extension_not_allowed",
-    "token_source_not_allowed",
-];
 /// What a token begins with.
 const PREFIX: &str = "ott1.";
 const IP: &str = "IP:";
-const NODE: &str = "system:node:";
-const NODES: &str = "system:nodes";
-const NODE_SIGNERS: [&str; 2] = [
-    "kubernetes.io/kube-apiserver-client-kubelet",
-    "kubernetes.io/kubelet-serving",
-];
 /// How far a clock that minted may be ahead of the one that looks.
 const SKEW_SECONDS: u64 = 60;
 /// The extensions of X.509 itself (RFC 5280 4.2.1).

@@ -4,7 +4,9 @@
 //! left to the caller: the policies that the file names, the lists that their rules name, and the throw-away key that signs
 //! requests which are written as fields.
 
+mod cluster;
 mod objects;
+mod pod;
 mod request;
 mod run;
 mod setting;
@@ -17,8 +19,9 @@ pub use run::{CaseResult, Material};
 pub use setting::{DnsAnswer, PolicySource, Scene, ServingAnswer};
 
 use crate::fields::{Field, Fields, PolicyFault, Reading};
+use crate::request::SignerName;
 use crate::verdict::Effect;
-use crate::yaml::{self, Place};
+use crate::yaml::{self, SourcePosition};
 
 /// The cases of one file.
 #[derive(Clone, Debug)]
@@ -35,7 +38,7 @@ pub struct Case {
     /// What it is about.
     pub name: String,
     /// Where it stands.
-    pub place: Place,
+    pub place: SourcePosition,
     /// The policy that is tried.
     pub policy: PolicySource,
     /// What the rules find.
@@ -54,19 +57,37 @@ pub struct Case {
     pub retry: Option<bool>,
 }
 
+/// What a request of a case is that does not say so: signers and doors are the caller's.
+#[derive(Clone, Debug)]
+pub struct Usual {
+    /// Its signer.
+    pub signer: SignerName,
+    /// Its door, where that is its signer.
+    pub door: &'static str,
+    /// Its door, where it has another signer.
+    pub other_door: &'static str,
+    /// Its door, where it is for a pod.
+    pub pod_door: &'static str,
+}
+
 impl TrialFile {
     /// Reads a test file; relative paths in it begin in `folder`.
     ///
     /// # Errors
     /// With all that is wrong with it.
-    pub fn read(path: &Path, folder: &Path, text: &str) -> Result<Self, Vec<PolicyFault>> {
+    pub fn read(
+        path: &Path,
+        folder: &Path,
+        text: &str,
+        usual: &Usual,
+    ) -> Result<Self, Vec<PolicyFault>> {
         let mut reading = Reading::new(path, folder, text);
         let cases = match yaml::read_all(text) {
             Ok(documents) => match documents.as_slice() {
-                [only] => cases(&Field::root(only), &mut reading),
+                [only] => cases(&Field::root(only), usual, &mut reading),
                 [] => {
                     let what = "there are no cases in this file";
-                    reading.complain(Place::default(), "", what);
+                    reading.complain(SourcePosition::default(), "", what);
                     Vec::new()
                 }
                 [_, second, ..] => {
@@ -104,7 +125,7 @@ impl TrialFile {
     }
 }
 
-fn cases(root: &Field<'_>, reading: &mut Reading<'_>) -> Vec<Case> {
+fn cases(root: &Field<'_>, usual: &Usual, reading: &mut Reading<'_>) -> Vec<Case> {
     let known: Vec<&str> = setting::KEYS.into_iter().chain(["cases"]).collect();
     let Some(fields) = root.fields(&known, reading) else {
         return Vec::new();
@@ -123,7 +144,7 @@ fn cases(root: &Field<'_>, reading: &mut Reading<'_>) -> Vec<Case> {
     items
         .iter()
         .enumerate()
-        .filter_map(|(index, item)| case(index, item, &shared, reading))
+        .filter_map(|(index, item)| case(index, item, &shared, usual, reading))
         .collect()
 }
 
@@ -131,6 +152,7 @@ fn case(
     index: usize,
     item: &Field<'_>,
     shared: &setting::Setting,
+    usual: &Usual,
     reading: &mut Reading<'_>,
 ) -> Option<Case> {
     let known: Vec<&str> = setting::KEYS.into_iter().chain(KEYS).collect();
@@ -138,7 +160,7 @@ fn case(
     let setting = setting::Setting::read(&fields, shared, reading);
     let name = fields.get("name").and_then(|field| field.text(reading));
     let request = fields.required("request", reading);
-    let request = request.and_then(|field| TrialRequest::read(&field, reading));
+    let request = request.and_then(|field| TrialRequest::read(&field, usual, reading));
     let expect = expected(&fields, reading);
     let text = |key: &str, reading: &mut Reading<'_>| fields.get(key)?.text(reading);
     let rule = text("rule", reading);

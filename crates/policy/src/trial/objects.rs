@@ -1,4 +1,4 @@
-//! Objects that the rules of a case may look up: those of Kubernetes as they are, our own as the facts they stand for.
+//! Objects that the rules of a case may look up: those of a cluster as they are, our own as the facts they stand for.
 
 use std::net::IpAddr;
 use std::path::Path;

@@ -9,9 +9,10 @@ use countersign_pki::{
 };
 use serde_json::Value;
 
-use crate::facts::{LedgerCertificate, LedgerFacts, LedgerRevocation};
+use crate::facts::{LedgerCertificate, LedgerFacts, LedgerRevocation, PodFacts};
 use crate::fields::{Field, Fields, Reading};
 use crate::request::{Identity, Requester, SignerName, Wishes};
+use crate::trial::{Usual, pod};
 use crate::yaml::Content;
 
 /// A request, and the state of the object that carries it.
@@ -31,6 +32,8 @@ pub struct TrialRequest {
     pub created: Option<UnixTime>,
     /// Whether it asks to renew.
     pub renewal: bool,
+    /// The pod that it is for.
+    pub pod: Option<PodFacts>,
     /// What the ledger knows of its name.
     pub ledger: LedgerFacts,
     /// The PKCS#10 message.
@@ -61,38 +64,67 @@ pub struct CsrFields {
     pub attributes: Vec<Attribute>,
 }
 
-/// Makes a message of parts, as DER, by signing them; says why if it cannot.
-pub type Seal<'a> = &'a dyn Fn(&CsrFields) -> Result<Vec<u8>, String>;
-
-impl WrittenCsr {
-    /// The message, read as every door reads it. The outer error is the test file's, the inner one the message's.
-    pub(super) fn checked(
-        &self,
-        seal: Seal<'_>,
-    ) -> Result<Result<CheckedCsr, countersign_pki::CsrFault>, String> {
-        match self {
-            Self::Pem(pem) => Ok(CheckedCsr::from_pem(pem.as_bytes(), &CsrLimits::STANDARD)),
-            Self::Fields(fields) => {
-                let der = seal(fields)?;
-                Ok(CheckedCsr::check(&der, &CsrLimits::STANDARD))
-            }
+impl CsrFields {
+    fn nameless() -> Self {
+        Self {
+            subject_der: SubjectBuilder::new().build(),
+            extensions: Vec::new(),
+            attributes: Vec::new(),
         }
     }
 }
 
+/// Makes a message of parts, as DER, by signing them; says why if it cannot.
+pub type Seal<'a> = &'a dyn Fn(&CsrFields) -> Result<Vec<u8>, String>;
+
+impl WrittenCsr {
+    /// The message, read as every door reads it, or as one that is only judged. The outer error is the test file's, the
+    /// inner one the message's.
+    pub(super) fn checked(
+        &self,
+        is_judged: bool,
+        seal: Seal<'_>,
+    ) -> Result<Result<CheckedCsr, countersign_pki::CsrFault>, String> {
+        let limits = &CsrLimits::STANDARD;
+        Ok(match (self, is_judged) {
+            (Self::Pem(pem), true) => CheckedCsr::judged_pem(pem.as_bytes()),
+            (Self::Pem(pem), false) => CheckedCsr::from_pem(pem.as_bytes(), limits),
+            (Self::Fields(fields), true) => CheckedCsr::judged(&seal(fields)?),
+            (Self::Fields(fields), false) => CheckedCsr::check(&seal(fields)?, limits),
+        })
+    }
+}
+
 impl TrialRequest {
-    pub(super) fn read(field: &Field<'_>, reading: &mut Reading<'_>) -> Option<Self> {
+    pub(super) fn read(
+        field: &Field<'_>,
+        usual: &Usual,
+        reading: &mut Reading<'_>,
+    ) -> Option<Self> {
         let fields = field.fields(&KEYS, reading)?;
         let text = |key: &str, reading: &mut Reading<'_>| fields.get(key)?.text(reading);
         let signer = match fields.get("signer") {
             Some(field) => field.parsed(SignerName::parse, reading),
-            None => SignerName::parse(PUPPET_AGENT).ok(),
+            None => Some(usual.signer.clone()),
         };
-        let requester = requester(&fields, reading);
+        let pod_field = fields.get("pod");
+        let pod = pod_field.and_then(|field| pod::pod(&field, reading));
+        let requester = match &pod {
+            Some(pod) => {
+                pod::refuse_other_senders(&fields, reading);
+                Some(pod.requester())
+            }
+            None => requester(&fields, reading),
+        };
         let certname = text("certname", reading);
         let door = text("door", reading).unwrap_or_else(|| {
-            let is_puppet = signer.as_ref().is_some_and(|s| s.as_str() == PUPPET_AGENT);
-            if is_puppet { "puppet" } else { "kubernetes" }.to_owned()
+            let is_usual = signer.as_ref() == Some(&usual.signer);
+            match (&pod, is_usual) {
+                (Some(_), _) => usual.pod_door,
+                (None, true) => usual.door,
+                (None, false) => usual.other_door,
+            }
+            .to_owned()
         });
         let usages = fields.get("usages").and_then(|f| f.texts(reading));
         let expiration = fields.get("expirationSeconds");
@@ -101,8 +133,17 @@ impl TrialRequest {
             Some(field) => ledger(&field, reading),
             None => LedgerFacts::default(),
         };
-        let csr = fields.required("csr", reading);
-        let csr = csr.and_then(|field| csr_of(&field, reading));
+        let csr = match (&pod, fields.get("csr")) {
+            // The message of a pod has a key and nothing else.
+            (Some(_), None) => Some(WrittenCsr::Fields(Box::new(CsrFields::nameless()))),
+            (_, Some(field)) => csr_of(&field, reading),
+            // What is wrong with the pod has been told.
+            (None, None) if fields.get("pod").is_some() => None,
+            (None, None) => {
+                fields.required("csr", reading);
+                None
+            }
+        };
         Some(Self {
             name: text("name", reading).or(certname),
             door,
@@ -114,6 +155,7 @@ impl TrialRequest {
             },
             created: fields.get("created").and_then(|f| f.time(reading)),
             renewal: renewal.unwrap_or(false),
+            pod,
             ledger,
             csr: csr?,
             conditions: fields
@@ -130,7 +172,7 @@ fn requester(fields: &Fields<'_>, reading: &mut Reading<'_>) -> Option<Requester
     let text = |key: &str, reading: &mut Reading<'_>| fields.get(key)?.text(reading);
     let identity = match (text("username", reading), text("certname", reading)) {
         (Some(_), Some(_)) => {
-            let what = "a sender is either a user or the holder of a Puppet certificate: leave username or certname out";
+            let what = "a sender is either a user or the holder of a certificate: leave username or certname out";
             fields.complain("certname", reading, what);
             return None;
         }
@@ -247,8 +289,9 @@ fn csr_fields(fields: &Fields<'_>, reading: &mut Reading<'_>) -> Option<CsrField
     }
     let others = fields.get("extensions").and_then(|f| f.any_fields(reading));
     for (name, field) in others.iter().flat_map(Fields::all) {
-        let Some(oid) = oid::puppet_oid(name).or_else(|| Oid::parse(name).ok()) else {
-            let what = "an extension is named by its OID or its Puppet name, for example pp_uuid";
+        let Some(oid) = oid::registered_oid(name).or_else(|| Oid::parse(name).ok()) else {
+            let what =
+                "an extension is named by its OID or its registered name, for example pp_uuid";
             field.complain(reading, what);
             continue;
         };
@@ -275,7 +318,8 @@ fn csr_fields(fields: &Fields<'_>, reading: &mut Reading<'_>) -> Option<CsrField
     })
 }
 
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 18] = [
+    "pod",
     "name",
     "conditions",
     "certificate",
@@ -294,7 +338,6 @@ const KEYS: [&str; 17] = [
     "created",
     "csr",
 ];
-const PUPPET_AGENT: &str = "countersign.dev/puppet-agent";
 const CSR: [&str; 10] = [
     "pem",
     "commonName",

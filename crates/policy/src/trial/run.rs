@@ -1,6 +1,5 @@
 //! Deciding a case, and whether that is what was expected.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -10,9 +9,11 @@ use crate::access::AccessAnswer;
 use crate::decide::{Outcome, decide};
 use crate::document::PolicySet;
 use crate::evidence::{AutosignFile, Evidence, Query};
-use crate::facts::{Execution, LedgerFacts, ListFile, WebhookAnswer};
+use crate::facts::{Execution, LedgerFacts, ListFile, PodFacts, WebhookAnswer};
+use crate::node::{RequestState, judge_unreadable, request_state_of};
 use crate::request::Request;
 use crate::rules::Policy;
+use crate::token::MachineSubject;
 use crate::trial::Case;
 use crate::trial::request::Seal;
 use crate::trial::setting::{PolicySource, Scene};
@@ -26,6 +27,8 @@ pub struct Material<'a> {
     pub lists: &'a BTreeMap<PathBuf, ListFile>,
     /// What is at the path of an `autosign` setting.
     pub autosign: &'a BTreeMap<PathBuf, AutosignFile>,
+    /// The signers whose certificates name machines in a way of their own.
+    pub machine_subjects: &'a [MachineSubject],
     /// Signs messages that are written as fields.
     pub seal: Seal<'a>,
     /// The clock where a file says nothing.
@@ -73,22 +76,27 @@ impl Case {
             return Err("the policy was not read".to_owned());
         };
         let now = self.scene.now.unwrap_or(material.now);
-        let written = self.request.csr.checked(material.seal);
+        let policy = Policy {
+            rules: set.clone().into_rules(),
+            machine_subjects: material.machine_subjects.to_vec(),
+            ..Policy::default()
+        };
+        let asked = &self.request;
+        let is_judged = policy.judges_nodes_for(&asked.signer);
+        let written = asked.csr.checked(is_judged, material.seal);
         let csr = match written.map_err(|why| format!("the request cannot be made: {why}"))? {
             Ok(csr) => csr,
             Err(fault) => {
                 let remark = format!("the request cannot be read: {fault}");
-                return Ok((malformed(now), Some(remark)));
+                let judged = judge_unreadable(&policy, &asked.signer, &fault.to_string(), now);
+                return Ok((judged, Some(remark)));
             }
         };
-        let policy = Policy {
-            rules: set.clone().into_rules(),
-            ..Policy::default()
-        };
-        let asked = &self.request;
+        let in_message = csr.subject().common_names().last().unwrap_or_default();
+        let of_pod = asked.pod.as_ref().map(PodFacts::username);
         let request = Request {
             key: key(asked.name.as_deref(), &csr),
-            name: csr.subject().common_names().last().unwrap_or_default(),
+            name: of_pod.as_deref().unwrap_or(in_message),
             csr: &csr,
             door: &asked.door,
             signer: &asked.signer,
@@ -96,9 +104,17 @@ impl Case {
             wishes: &asked.wishes,
             at: asked.created.unwrap_or(now),
             renewal: asked.renewal,
+            pod: asked.pod.as_ref(),
         };
+        let state = request_state_of(
+            &asked.conditions,
+            asked
+                .certificate
+                .as_ref()
+                .is_some_and(|text| !text.is_empty()),
+        );
         self.scene
-            .decide(&policy, &request, &asked.ledger, material)
+            .decided(&policy, &request, &asked.ledger, state, material)
             .map(|explanation| (explanation, None))
             .ok_or_else(|| "the decision does not come to an end".to_owned())
     }
@@ -121,8 +137,8 @@ impl Case {
                 None => failures.push(format!("expected rule {expected}, but no rule decided")),
             }
         }
-        if let Some(expected) = self.reason.as_ref().filter(|r| **r != came.code) {
-            let got = match came.code.as_ref() {
+        if let Some(expected) = self.reason.as_ref().filter(|r| **r != came.code.as_str()) {
+            let got = match came.code.as_str() {
                 "" => "none",
                 code => code,
             };
@@ -150,9 +166,21 @@ impl Scene {
         ledger: &LedgerFacts,
         material: &Material<'_>,
     ) -> Option<Explanation> {
+        self.decided(policy, request, ledger, RequestState::default(), material)
+    }
+
+    fn decided(
+        &self,
+        policy: &Policy,
+        request: &Request<'_>,
+        ledger: &LedgerFacts,
+        state: RequestState,
+        material: &Material<'_>,
+    ) -> Option<Explanation> {
         let now = self.now.unwrap_or(material.now);
         let answers = self.answers.iter();
-        let mut evidence = answers.fold(Evidence::none(), |evidence, (rule, finding)| {
+        let none = Evidence::none().with_request_state(state);
+        let mut evidence = answers.fold(none, |evidence, (rule, finding)| {
             evidence.with_stand_in(rule, *finding)
         });
         // Each question is asked once: there cannot be more rounds than questions.
@@ -227,6 +255,10 @@ impl Scene {
                 let reason = "nobody is asked here".to_owned();
                 evidence.with_access(question, AccessAnswer::Unavailable { reason }, 0)
             }
+            Query::Cluster(query) => {
+                let fact = self.cluster_fact(&query, request, now);
+                evidence.with_cluster(query, fact, 0)
+            }
         }
     }
 
@@ -235,14 +267,6 @@ impl Scene {
             true => Err(format!("{kind}/{name} cannot be read")),
             false => Ok(()),
         }
-    }
-}
-
-/// What is said of a message that no door would take: it waits, and no rule was asked.
-fn malformed(now: UnixTime) -> Explanation {
-    Explanation {
-        code: Cow::Borrowed("csr_malformed"),
-        ..Explanation::new(Effect::Pending, now, 0)
     }
 }
 

@@ -58,6 +58,7 @@ fn decided(policy: &Policy, identity: Identity, evidence: &Evidence) -> Outcome 
         wishes: &Wishes::default(),
         at: NOW,
         renewal: false,
+        pod: None,
     };
     decide(policy, &request, evidence, NOW)
 }
@@ -157,7 +158,7 @@ fn every_answer_has_its_verdict_and_its_words() {
         assert_eq!((said.retry, uses), (retry, Vec::new()), "{case}");
         let step = &said.steps[0];
         assert_eq!(
-            (step.finding, step.code.as_ref()),
+            (step.finding, step.code.as_str()),
             (finding, code),
             "{case}"
         );
@@ -275,7 +276,7 @@ fn a_role_gives_a_bearer_what_the_token_is_for_and_uses_it_up() {
             &evidence,
         ));
         let case = format!("{token:?} {kinds:?}");
-        assert_eq!((said.effect, said.code.as_ref()), (came, code), "{case}");
+        assert_eq!((said.effect, said.code.as_str()), (came, code), "{case}");
         assert_eq!(uses.len(), used, "{case}");
         assert_eq!(said.token.is_some(), used == 1, "{case}");
     }

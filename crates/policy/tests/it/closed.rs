@@ -136,7 +136,7 @@ fn deny_by_default_a_deny_rule_that_cannot_say_stops_everything() {
 #[test]
 fn no_rule_gives_away_a_group_with_a_role_or_a_wildcard_over_our_names() {
     let mut all = policy(&[("all", "example.com/agents")], &["ca.example.com"]);
-    all.reserved_groups = ["operators".to_owned(), "system:masters".to_owned()].into();
+    all.reserved.groups = ["operators".to_owned(), "system:masters".to_owned()].into();
     let web = || CsrBuilder::new("web01");
     for (case, request, expected) in [
         ("neither", web().organization("users"), Effect::Approve),

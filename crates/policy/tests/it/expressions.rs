@@ -37,7 +37,7 @@ impl World {
             .ip([192, 0, 2, 7].into())
             .email("root@example.com")
             .uri("spiffe://example.com/web")
-            .extension(&oid::puppet_oid("pp_role").unwrap(), "web")
+            .extension(&oid::registered_oid("pp_role").unwrap(), "web")
             .extension(&private, "blue")
             .extension(&oid::PP_PRESHARED_KEY, "hunter2")
             .challenge_password("hunter3");
@@ -112,6 +112,7 @@ impl World {
             wishes: &self.wishes,
             at: NOW,
             renewal: false,
+            pod: None,
         };
         look(&Facts {
             request: &request,

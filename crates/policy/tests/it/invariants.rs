@@ -12,11 +12,11 @@ use std::sync::{Arc, LazyLock};
 use countersign_pki::CheckedCsr;
 use countersign_policy::{
     AccessAnswer, AccessQuestion, Allowlist, Answer, Apex, Approval, AutosignFile, BuildWindow,
-    Deciding, Effect, Evidence, Executable, Execution, Explanation, Expression, LedgerCertificate,
-    LedgerFacts, ListFile, ListSource, Looked, Machine, MachineRule, OnMissing, OnToken,
-    OnUnavailable, Otherwise, Outcome, PersonVerdict, Policy, Query, Request, Requester, Rule,
-    RuleEffect, RuleKind, Token, TokenFacts, TokenHandling, Use, Verdict, Webhook, WebhookAnswer,
-    WebhookMode, Wishes, decide,
+    Deciding, Effect, Evidence, Executable, Execution, Explanation, Expression, Guarded,
+    LedgerCertificate, LedgerFacts, ListFile, ListSource, Looked, Machine, MachineRule, OnMissing,
+    OnToken, OnUnavailable, Otherwise, Outcome, PersonVerdict, Policy, Query, Request, Requester,
+    Rule, RuleEffect, RuleKind, Token, TokenFacts, TokenHandling, Use, Verdict, Webhook,
+    WebhookAnswer, WebhookMode, Wishes, decide,
 };
 use countersign_testkit::csr::CsrBuilder;
 use proptest::prelude::*;
@@ -509,6 +509,9 @@ impl World {
                 };
                 evidence.with_access(Arc::clone(question), said, 1)
             }
+            Query::Cluster(query) => {
+                evidence.with_cluster(query.clone(), Err("no cluster".to_owned()), 1)
+            }
         }
     }
 }
@@ -562,9 +565,9 @@ fn policy(plans: &[Plan], reserved: bool, tokens: TokenHandling) -> Policy {
             .enumerate()
             .map(|(i, plan)| plan.rule(i))
             .collect(),
-        reserved_groups: Default::default(),
         tokens,
-        reserved_names: reserved.then(|| NAME.to_owned()).into_iter().collect(),
+        reserved: Guarded::names(reserved.then(|| NAME.to_owned())),
+        ..Policy::default()
     }
 }
 
@@ -589,6 +592,7 @@ fn settle(policy: &Policy, world: &World, begun: Evidence) -> Result<Verdict, Te
             wishes: &Wishes::default(),
             at: NOW,
             renewal: false,
+            pod: None,
         };
         let queries = match decide(policy, &request, &evidence, NOW) {
             Outcome::Done(verdict) => return Ok(verdict),

@@ -9,14 +9,13 @@ mod closed;
 mod documents;
 mod expressions;
 mod invariants;
+mod nodes;
 mod tokens;
 mod trials;
 
-use std::collections::BTreeSet;
-
 use countersign_pki::{CheckedCsr, CsrLimits, UnixTime};
 use countersign_policy::{
-    Approval, Deciding, Effect, Evidence, Finding, Identity, Outcome, PersonDecision,
+    Approval, Deciding, Effect, Evidence, Finding, Guarded, Identity, Outcome, PersonDecision,
     PersonVerdict, Policy, Query, Request, Requester, Rule, RuleKind, SignerName, Verdict, Wishes,
     decide,
 };
@@ -38,12 +37,8 @@ fn policy(rules: &[(&str, &str)], reserved: &[&str]) -> Policy {
                 Rule::approving(name, vec![signer(signer_name)], RuleKind::Always)
             })
             .collect(),
-        reserved_groups: Default::default(),
-        tokens: Default::default(),
-        reserved_names: reserved
-            .iter()
-            .map(|name| (*name).to_owned())
-            .collect::<BTreeSet<_>>(),
+        reserved: Guarded::names(reserved.iter().map(|name| (*name).to_owned())),
+        ..Policy::default()
     }
 }
 
@@ -62,6 +57,7 @@ fn outcome(policy: &Policy, csr: &CheckedCsr, key: &str, evidence: &Evidence) ->
         wishes: &Wishes::default(),
         at: NOW,
         renewal: false,
+        pod: None,
     };
     decide(policy, &request, evidence, NOW)
 }

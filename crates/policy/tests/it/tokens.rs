@@ -9,9 +9,9 @@ use std::net::IpAddr;
 
 use countersign_pki::{CheckedCsr, CsrLimits, Oid, UnixTime, oid};
 use countersign_policy::{
-    Effect, Evidence, LedgerCertificate, Outcome, Policy, Request, Requester, Rule, RuleKind, Step,
-    Token, TokenBinding, TokenFacts, TokenTerms, TokenUse, TokenUseState, Use, Verdict, Wishes,
-    decide,
+    Effect, Evidence, LedgerCertificate, MachineSubject, Outcome, Policy, Request, Requester, Rule,
+    RuleKind, Step, Token, TokenBinding, TokenFacts, TokenTerms, TokenUse, TokenUseState, Use,
+    Verdict, Wishes, decide,
 };
 use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::keys::{self, Key};
@@ -83,6 +83,7 @@ impl Asking {
             wishes: &Wishes::default(),
             at: self.now,
             renewal: false,
+            pod: None,
         };
         match decide(policy, &request, &evidence.with_person(None), self.now) {
             Outcome::Done(verdict) => verdict,
@@ -120,7 +121,7 @@ impl Found {
     fn code(&self) -> Option<&str> {
         match self.effect {
             Effect::Approve => None,
-            Effect::Deny => Some(&self.step.code),
+            Effect::Deny => Some(self.step.code.as_str()),
             Effect::Pending => panic!("{self:?}"),
         }
     }
@@ -130,8 +131,19 @@ fn rules(for_signer: &str, kinds: &[(&str, RuleKind)]) -> Policy {
     let rules = kinds
         .iter()
         .map(|(name, kind)| Rule::approving(name, vec![signer(for_signer)], kind.clone()));
+    let nodes = [
+        "kubernetes.io/kube-apiserver-client-kubelet",
+        "kubernetes.io/kubelet-serving",
+    ];
     Policy {
         rules: rules.collect(),
+        machine_subjects: nodes
+            .map(|name| MachineSubject {
+                signer: signer(name),
+                prefix: "system:node:".to_owned(),
+                organization: "system:nodes".to_owned(),
+            })
+            .into(),
         ..Policy::default()
     }
 }
@@ -145,7 +157,7 @@ fn terms(terms: TokenTerms) -> Token {
 
 /// The identifier behind Puppet's name for an extension.
 fn known(name: &str) -> Oid {
-    oid::puppet_oid(name).unwrap()
+    oid::registered_oid(name).unwrap()
 }
 
 fn used_by(certname: &str, key: &'static Key) -> TokenUse {
@@ -175,7 +187,7 @@ fn certificate_until(not_after: UnixTime) -> LedgerCertificate {
 fn a_good_token_approves_and_says_what_is_used_up() {
     let found = Asking::of(NAME).found(token_for(NAME));
     assert_eq!(found.code(), None, "{found:?}");
-    assert_eq!((&*found.step.code, found.step.micros), ("token", 3));
+    assert_eq!((found.step.code.as_str(), found.step.micros), ("token", 3));
     let used = Use::Token {
         id: ID.to_owned(),
         name: NAME.to_owned(),

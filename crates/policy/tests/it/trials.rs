@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use countersign_pki::{RequestTemplate, UnixTime, seal};
-use countersign_policy::trial::{Case, CaseResult, CsrFields, Material, TrialFile};
+use countersign_policy::trial::{Case, CaseResult, CsrFields, Material, TrialFile, Usual};
 use countersign_policy::{Allowlist, FileUse, ListFile, PolicyFile, PolicySet};
 use countersign_testkit::keys;
 
 use crate::documents::{assert_faults_as_written, files_of};
+use crate::signer;
 
 fn sealed(fields: &CsrFields) -> Result<Vec<u8>, String> {
     let key = keys::p256_a();
@@ -25,9 +26,19 @@ fn sealed(fields: &CsrFields) -> Result<Vec<u8>, String> {
     seal(&info, algorithm, &key.sign(&info)).map_err(|fault| fault.to_string())
 }
 
+/// What is meant where a case does not say it.
+fn usual() -> Usual {
+    Usual {
+        signer: signer("countersign.dev/puppet-agent"),
+        door: "puppet",
+        other_door: "kubernetes",
+        pod_door: "cluster",
+    }
+}
+
 /// Runs every case of a text, with the files that it names.
 fn run(path: &Path, text: &str) -> Vec<(Case, CaseResult)> {
-    let file = TrialFile::read(path, path.parent().unwrap(), text).unwrap();
+    let file = TrialFile::read(path, path.parent().unwrap(), text, &usual()).unwrap();
     let mut policies = BTreeMap::new();
     for needed in file.policies_needed() {
         let text = fs::read_to_string(needed).unwrap();
@@ -45,6 +56,7 @@ fn run(path: &Path, text: &str) -> Vec<(Case, CaseResult)> {
         policies: &policies,
         lists: &lists,
         autosign: &BTreeMap::new(),
+        machine_subjects: &[],
         seal: &sealed,
         now: UnixTime(1_800_000_000),
     };
@@ -73,11 +85,32 @@ fn policies_decide_as_their_test_files_say() {
     assert!(names >= 30, "{names}");
 }
 
+/// The decisions of each preset, one file each: those that are known of the products, and their edges.
+#[test]
+fn rules_about_nodes_decide_as_their_test_files_say() {
+    let mut cases = 0;
+    let mut failures = Vec::new();
+    for path in files_of("nodes") {
+        let text = fs::read_to_string(&path).unwrap();
+        for (case, result) in run(&path, &text) {
+            cases += 1;
+            if !result.failures.is_empty() {
+                let steps = result.explanation.map(|explanation| explanation.steps);
+                let file = path.file_stem().unwrap().display();
+                let (name, why) = (&case.name, &result.failures);
+                failures.push(format!("{file}: {name}: {why:?} {steps:#?}"));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert!(cases > 500, "{cases}");
+}
+
 #[test]
 fn every_fault_of_a_test_file_is_told_with_its_place_its_key_and_a_remedy() {
     for path in files_of("bad-trials") {
         let text = fs::read_to_string(&path).unwrap();
-        let faults = TrialFile::read(&path, path.parent().unwrap(), &text).unwrap_err();
+        let faults = TrialFile::read(&path, path.parent().unwrap(), &text, &usual()).unwrap_err();
         assert_faults_as_written(&path, &text, &faults);
     }
 }

@@ -5,46 +5,19 @@
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
+use countersign_api::{AdministratorRequest, Request};
 use countersign_authority::store::Past;
-use countersign_authority::{Door, Submission};
+use countersign_authority::{Actor, Decision, DoorSpec, Submission};
 use countersign_pki::{CheckedCsr, CsrLimits, terminal_safe};
-use countersign_policy::{PersonDecision, PersonVerdict, Requester, SignerName, Wishes};
+use countersign_policy::{PersonVerdict, SignerName, Wishes};
 use http::StatusCode;
-use schemars::JsonSchema;
-use serde::Deserialize;
 use tracing::info;
 
 use super::faults::{Refusal, Refused};
-use super::item::RequestItem;
-use super::number;
 use super::operation::{Operation, Tag};
-use super::requests::{MAX_REASON, refuse_long, unreadable};
+use super::requests::{refuse_long, unreadable};
 use super::{Administrator, EnrolDoor, json, required_body};
 use crate::puppet::{Certname, PuppetDoor};
-
-/// What is asked for.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "AdministratorRequest")]
-pub(super) struct Asked {
-    /// The certname; it must be free.
-    #[schemars(example = "second-admin.example.com")]
-    name: String,
-    /// The signer of administrators' certificates.
-    #[schemars(extend("const" = "countersign.dev/puppet-admin"))]
-    signer: String,
-    /// PKCS#10 in PEM, whose common name is the name.
-    #[schemars(example = EXAMPLE_CSR)]
-    csr: String,
-    /// Why, for the record; at most 1024 characters.
-    #[serde(default)]
-    #[schemars(length(max = MAX_REASON))]
-    reason: String,
-    /// How long the certificate shall live.
-    #[serde(default, deserialize_with = "number::optional")]
-    #[schemars(range(min = 1, max = number::MAX))]
-    lifetime_seconds: Option<u64>,
-}
 
 pub(super) const CREATE: Operation = Operation::new(
     "createAdministrator",
@@ -55,8 +28,8 @@ pub(super) const CREATE: Operation = Operation::new(
     "An administrator asks for another administrator's certificate and decides in the same call. The only signer that can \
      be asked for here is countersign.dev/puppet-admin; no other call reaches it.",
 )
-.body::<Asked>()
-.answers::<RequestItem>(201, "The request, approved, with its certificate.")
+.body::<AdministratorRequest>()
+.answers::<Request>(201, "The request, approved, with its certificate.")
 .refuses(&[Refused::Conflict]);
 
 pub(super) async fn create(
@@ -64,20 +37,24 @@ pub(super) async fn create(
     Administrator(actor): Administrator,
     body: Bytes,
 ) -> Result<Response, Refusal> {
-    let asked: Asked = required_body(&body)?;
+    let asked: AdministratorRequest = required_body(&body)?;
     let submission = door.examined(asked, actor).await?;
     let name = submission.key.clone();
-    let submitted = door.authority().submit(submission).await?;
+    let submitted = door.authority().requests.submit(submission).await?;
     info!(name, request = %submitted.id, "administrator's certificate issued");
-    let record = door.authority().request(submitted.id).await?;
+    let record = door.authority().requests.get(submitted.id).await?;
     let record = record.ok_or_else(unreadable)?;
-    let item = door.item(record).await?.ok_or_else(unreadable)?;
+    let item = door.item(record).await?;
     Ok(json(StatusCode::CREATED, &item))
 }
 
 impl EnrolDoor {
     /// Everything that can be wrong is found before anything is stored.
-    async fn examined(&self, asked: Asked, actor: Requester) -> Result<Submission, Refusal> {
+    async fn examined(
+        &self,
+        asked: AdministratorRequest,
+        actor: Actor,
+    ) -> Result<Submission, Refusal> {
         let invalid = |what: String| Refusal::Invalid { what };
         let name = Certname::parse(&asked.name).map_err(|fault| invalid(fault.to_string()))?;
         let shown = terminal_safe(name.as_str()).into_owned();
@@ -102,7 +79,7 @@ impl EnrolDoor {
             expiration_seconds: asked.lifetime_seconds,
             ..Wishes::default()
         };
-        let found = self.authority().signer(&signer);
+        let found = self.authority().rules().signer(&signer);
         if let Some(Err(fault)) =
             found.map(|signer| signer.profile.examine(&csr, name.as_str(), &wishes))
         {
@@ -112,18 +89,17 @@ impl EnrolDoor {
         }
         self.refuse_taken(name.as_str()).await?;
         Ok(Submission {
-            door: Door::LOCAL,
+            door: DoorSpec::LOCAL,
             key: name.into_string(),
             csr,
             signer,
-            requester: actor.clone(),
+            requester: actor.requester.clone(),
             wishes,
-            retained: false,
             attachment: Vec::new(),
-            decision: Some(PersonDecision {
-                verdict: PersonVerdict::Approve,
+            bearer: None,
+            decision: Some(Decision {
                 actor,
-                at: self.authority().now(),
+                verdict: PersonVerdict::Approve,
                 reason: asked.reason,
             }),
         })
@@ -132,9 +108,9 @@ impl EnrolDoor {
     /// A host's name must not become an administrator's while it is in use.
     async fn refuse_taken(&self, name: &str) -> Result<(), Refusal> {
         let authority = self.authority();
-        let newest = authority.newest_certificate(&self.shared.issuer, name);
+        let newest = authority.ledger.newest(&self.shared.issuer, name);
         let puppet = PuppetDoor::DOOR;
-        let waiting = authority.request_at(&puppet, name, Past::Ignore);
+        let waiting = authority.requests.at(&puppet, name, Past::Ignore);
         if newest.await?.is_none() && waiting.await?.is_none() {
             return Ok(());
         }
@@ -144,13 +120,3 @@ impl EnrolDoor {
         })
     }
 }
-
-/// For the document. Nobody has its key.
-const EXAMPLE_CSR: &str = "\
------BEGIN CERTIFICATE REQUEST-----\n\
-MIHeMIGFAgEAMCMxITAfBgNVBAMMGHNlY29uZC1hZG1pbi5leGFtcGxlLmNvbTBZ\n\
-MBMGByqGSM49AgEGCCqGSM49AwEHA0IABHKw0dfHR4ey+PA33mMX2U+O86/WID0M\n\
-V0Bo8Z5vHpQ5EJE2gtCA+/mEcCErsNA8X7EM3J2YJRaqCNhFR4KmQ9WgADAKBggq\n\
-hkjOPQQDAgNIADBFAiB9wJJlzTG31tY9RDQk9Pt51uq5Btw1kaKOBjM18hNCaQIh\n\
-APZBsFUNMNJZFOb3OZBojFttzug+koHKsblADN1/R02k\n\
------END CERTIFICATE REQUEST-----\n";

@@ -2,86 +2,103 @@
 //!
 //! A refusal tells which role that is. It comes before anything is looked up, so it tells nothing else.
 
-use axum::body::Body;
-use axum::extract::rejection::RawPathParamsRejection;
-use axum::extract::{FromRequestParts, RawPathParams, Request, State};
-use axum::middleware::Next;
-use axum::response::Response;
-use countersign_authority::{IssuerId, RequestRecord, Revision};
-use countersign_pki::{Certificate, CheckedCsr, Serial};
-use countersign_policy::Requester;
+use axum::extract::{FromRequestParts, RawPathParams};
+use axum::response::{IntoResponse, Response};
+use countersign_authority::Actor;
 use http::request::Parts;
-use tracing::{error, info};
+use tracing::error;
 
 use super::faults::Refusal;
-use super::requests::unreadable;
 use super::{Callers, EnrolDoor};
-use crate::access::{Grant, Names, Needed, Needs, Role};
-use crate::body;
+use crate::access::{Grant, Needed, Needs};
+use crate::frontend::{Admission, CallFault, FrontEndLayer, Refused};
 use crate::kubernetes::{User, impersonating};
 use crate::peer::Peer;
 use crate::puppet::{Caller, PuppetDoor};
 
-/// Who acts, as the engine records it. Present on every call that was let through.
-#[derive(Clone)]
-pub(super) struct Administrator(pub(super) Requester);
+/// Who acts, as the engine judges and records it. Present on every call that was let through.
+pub(super) struct Administrator(pub(super) Actor);
 
 impl<S: Sync> FromRequestParts<S> for Administrator {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Refusal> {
-        let admitted = parts.extensions.get::<Self>().cloned();
-        admitted.ok_or_else(unguarded)
+        caller(parts).map(|caller| Self(caller.actor.clone()))
     }
 }
 
 /// What the sender may do, for calls that are about names in their body or on record.
-#[derive(Clone)]
 pub(super) struct Granted(pub(super) Grant);
 
 impl<S: Sync> FromRequestParts<S> for Granted {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Refusal> {
-        let granted = parts.extensions.get::<Self>().cloned();
-        granted.ok_or_else(unguarded)
+        caller(parts).map(|caller| Self(caller.actor.grant.clone()))
     }
 }
 
-/// Stands before every call of the table.
-pub(super) async fn guard(
-    State((door, needs, max_body)): State<(EnrolDoor, Needs, usize)>,
-    params: Result<RawPathParams, RawPathParamsRejection>,
-    request: Request,
-    next: Next,
-) -> Result<Response, Refusal> {
-    let (mut parts, body) = request.into_parts();
-    // Where the path cannot be read it names nobody, and what answers the call says so.
-    let named = params.as_ref().ok().and_then(named);
-    door.admit(&parts, needs, named)?;
-    let body = body::read(body, max_body).await?;
-    // Who sends the body long after the head is judged as what it is when it acts.
-    let (administrator, grant) = door.admit(&parts, needs, named)?;
-    parts.extensions.insert(administrator);
-    parts.extensions.insert(Granted(grant));
-    let request = Request::from_parts(parts, Body::from(body));
-    Ok(next.run(request).await)
+/// Stands before a call of the table, and before what is none.
+pub(super) struct Guard {
+    pub(super) door: EnrolDoor,
+    pub(super) needs: Needs,
+    /// Octets of the body; `None`: it is not read.
+    pub(super) max_body: Option<usize>,
 }
 
-/// Who has no role does not learn which calls there are.
-pub(super) async fn no_such_call(State(door): State<EnrolDoor>, request: Request) -> Refusal {
-    let (parts, _) = request.into_parts();
-    match door.admit(&parts, Needs::Any, None) {
-        Ok(_) => Refusal::NoSuchCall,
-        Err(refusal) => refusal,
+impl Guard {
+    /// Who has no role does not learn which calls there are.
+    pub(super) fn of_no_call(door: &EnrolDoor) -> FrontEndLayer<Self> {
+        FrontEndLayer::new(Self {
+            door: door.clone(),
+            needs: Needs::Any,
+            max_body: None,
+        })
     }
 }
 
-pub(super) async fn no_such_method(State(door): State<EnrolDoor>, request: Request) -> Refusal {
-    let (parts, _) = request.into_parts();
-    match door.admit(&parts, Needs::Any, None) {
-        Ok(_) => Refusal::MethodNotAllowed,
-        Err(refusal) => refusal,
+/// Somebody who calls.
+#[derive(Clone)]
+pub(super) struct EnrolCaller {
+    actor: Actor,
+    /// The certname in the path.
+    named: Option<String>,
+}
+
+impl Admission for Guard {
+    type Caller = EnrolCaller;
+
+    async fn judge(
+        &self,
+        peer: &Peer,
+        head: &mut Parts,
+    ) -> Result<(EnrolCaller, Option<usize>), Refused> {
+        // Where the path cannot be read it names nobody, and what answers the call says so.
+        let params = RawPathParams::from_request_parts(head, &()).await;
+        let named = params
+            .ok()
+            .and_then(|params| named(&params).map(str::to_owned));
+        let caller = self.door.admit(peer, head, self.needs, named)?;
+        Ok((caller, self.max_body))
+    }
+
+    async fn judge_again(
+        &self,
+        peer: &Peer,
+        head: &Parts,
+        caller: EnrolCaller,
+    ) -> Result<EnrolCaller, Refused> {
+        Ok(self.door.admit(peer, head, self.needs, caller.named)?)
+    }
+
+    fn failed(&self, fault: CallFault) -> Response {
+        let refusal = match fault {
+            CallFault::NoPeer => Refusal::Internal {
+                what: "the connection is not known".to_owned(),
+            },
+            CallFault::Body(fault) => fault.into(),
+        };
+        refusal.into_response()
     }
 }
 
@@ -102,30 +119,22 @@ impl EnrolDoor {
     /// Who calls and what it may do, if that is enough at this moment.
     fn admit(
         &self,
-        parts: &Parts,
+        peer: &Peer,
+        head: &Parts,
         needs: Needs,
-        name: Option<&str>,
-    ) -> Result<(Administrator, Grant), Refusal> {
-        let Some(peer) = parts.extensions.get::<Peer>() else {
-            error!("a request arrived without its peer");
-            return Err(Refusal::Internal {
-                what: "the connection is not known".to_owned(),
-            });
-        };
+        named: Option<String>,
+    ) -> Result<EnrolCaller, Refusal> {
         let sender = self.sender(peer);
-        let grant = sender
-            .as_ref()
-            .map_or(Grant::NOTHING, |(_, grant)| grant.clone());
-        let admitted = grant.demand(needs, name);
+        let grant = sender.as_ref().map(|actor| &actor.grant);
+        let admitted = grant
+            .unwrap_or(&Grant::NOTHING)
+            .demand(needs, named.as_deref());
         match (sender, admitted) {
-            (Some(_), Ok(())) if impersonates(self.shared.callers, parts) => {
+            (Some(_), Ok(())) if impersonates(self.shared.callers, head) => {
                 Err(Refusal::Impersonation)
             }
-            (Some((requester, grant)), Ok(())) => Ok((Administrator(requester), grant)),
-            (Some((requester, _)), Err(needed)) => {
-                info!(%requester, method = %parts.method, role = needed.role(), "forbidden");
-                Err(Refusal::Forbidden(needed))
-            }
+            (Some(actor), Ok(())) => Ok(EnrolCaller { actor, named }),
+            (Some(_), Err(needed)) => Err(Refusal::Forbidden(needed)),
             (None, Ok(())) => Err(Refusal::Unauthenticated(Needed::Any)),
             (None, Err(needed)) => Err(Refusal::Unauthenticated(needed)),
         }
@@ -133,57 +142,20 @@ impl EnrolDoor {
 
     /// Who calls, and what it may do. `None`: nobody who could be told apart. Beside the Puppet door a certificate that does
     /// not count is somebody without a role, beside the Kubernetes door nobody, as at the doors themselves.
-    fn sender(&self, peer: &Peer) -> Option<(Requester, Grant)> {
+    fn sender(&self, peer: &Peer) -> Option<Actor> {
         let (authority, issuer) = (self.authority(), &self.shared.issuer);
         let access = &self.shared.access;
         match self.shared.callers {
             Callers::Certnames => match Caller::of(peer, authority, issuer) {
                 Caller::Nobody => None,
-                caller => Some((caller.requester(peer), caller.grant(access))),
+                caller => Some(caller.actor(peer, access)),
             },
             Callers::Users => {
                 let user = User::behind(peer, authority, issuer)?;
-                Some((user.requester(), access.of_groups(&user.groups())))
+                let grant = access.of_groups(&user.groups());
+                Some(Actor::with_roles(user.requester(), grant))
             }
         }
-    }
-
-    /// Whether this grant is enough to approve a request, and the version of it that was judged.
-    pub(super) fn judge_approval(
-        &self,
-        grant: &Grant,
-        record: &RequestRecord,
-    ) -> Result<Option<Revision>, Refusal> {
-        if grant.is_admin() {
-            return Ok(None);
-        }
-        let csr = CheckedCsr::trusted_from_store(&record.csr_der).map_err(|fault| {
-            error!(request = %record.id, %fault, "a stored request cannot be read");
-            unreadable()
-        })?;
-        let access = &self.shared.access;
-        access.judge_approval(grant, &record.key, &csr)?;
-        Ok(Some(record.version))
-    }
-
-    /// Whether this grant is enough to revoke a certificate, by the name that it is for. Whoever may revoke some may
-    /// read all, so that the ledger may be asked first.
-    pub(super) async fn judge_revocation(
-        &self,
-        grant: &Grant,
-        issuer: &IssuerId,
-        serial: &Serial,
-    ) -> Result<(), Refusal> {
-        if grant.reaches_everything(Role::Sign) {
-            return Ok(());
-        }
-        let entry = self.entry(issuer, serial).await?;
-        let certificate = Certificate::parse(&entry.der).ok();
-        let subject = certificate.as_ref().map(Certificate::subject);
-        // Of some that were taken over there is an inventory's line alone, which has the certname.
-        let name = subject.and_then(|subject| subject.first_common_name());
-        let name = name.unwrap_or(&entry.name);
-        Ok(grant.demand(Needs::Sign(Names::InPath), Some(name))?)
     }
 }
 
@@ -192,10 +164,12 @@ fn impersonates(callers: Callers, parts: &Parts) -> bool {
     callers == Callers::Users && impersonating(&parts.headers).is_some()
 }
 
-/// A handler that the guard does not stand before.
-fn unguarded() -> Refusal {
-    error!("a call was not guarded");
-    Refusal::Internal {
-        what: "the caller is not known".to_owned(),
-    }
+/// Who was let through; a refusal in a handler that the guard does not stand before.
+fn caller(parts: &Parts) -> Result<&EnrolCaller, Refusal> {
+    parts.extensions.get().ok_or_else(|| {
+        error!("a call was not guarded");
+        Refusal::Internal {
+            what: "the caller is not known".to_owned(),
+        }
+    })
 }

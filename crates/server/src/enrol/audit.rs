@@ -4,19 +4,23 @@ mod item;
 
 use axum::extract::State;
 use axum::response::Response;
+use countersign_api::{AuditEntry, Checkpoint, FilteredPage, Reconciliation, Seal};
 use countersign_authority::{AuditFilter, AuditOrder, AuditPlace, AuditQuery};
 use countersign_pki::UnixTime;
 use http::StatusCode;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-use super::cursor::{DEFAULT_LIMIT, MAX_LIMIT, Page, Paging};
+use super::cursor::{self, DEFAULT_LIMIT, MAX_LIMIT, Page, Paging};
 use super::faults::{Refusal, Refused};
 use super::operation::{Operation, Tag};
 use super::parameters::Query;
 use super::{EnrolDoor, json};
 
-pub use item::{AuditItem, Checkpoint, CheckpointFault, SealItem};
+pub use item::{
+    CheckpointFault, checkpoint as checkpoint_of, head_of, reconciliation as reconciliation_of,
+    record_of, seal_of,
+};
 
 /// The parameters of the list.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -60,22 +64,12 @@ pub(super) struct SealListing {
     limit: Option<usize>,
 }
 
-/// A page that is filtered: it may be empty and others follow.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "{T}FilteredPage")]
-pub(super) struct Filtered<T> {
-    #[serde(flatten)]
-    page: Page<T>,
-    /// How many entries were looked at for it.
-    looked_at: usize,
-}
-
 pub(super) const LIST: Operation = Operation::new("listAudit", Tag::Audit, "List audit entries")
     .about(
         "The oldest first. A page looks at 10 000 entries at most: with a filter it may be empty, and the cursor leads on.",
     )
     .query::<Listing>()
-    .answers::<Filtered<AuditItem>>(200, "A page of entries.");
+    .answers::<FilteredPage<AuditEntry>>(200, "A page of entries.");
 
 pub(super) async fn list(
     State(door): State<EnrolDoor>,
@@ -103,14 +97,14 @@ pub(super) async fn list(
         limit: paging.size()?,
         look_at: LOOK_AT,
     };
-    let page = door.authority().audit_page(query).await?;
+    let page = door.authority().audit.page(query).await?;
     let items = page.records.iter();
     let items = items.map(|record| match listing.stored {
-        true => AuditItem::with_text(record),
-        false => AuditItem::new(record),
+        true => item::with_text(record),
+        false => item::entry(record),
     });
-    let filtered = Filtered {
-        page: Page::new(items.collect(), page.reached.as_ref()),
+    let filtered = FilteredPage {
+        page: cursor::page(items.collect(), page.reached.as_ref()),
         looked_at: page.looked_at,
     };
     Ok(json(StatusCode::OK, &filtered))
@@ -119,30 +113,30 @@ pub(super) async fn list(
 pub(super) const SEALS: Operation = Operation::new("listSeals", Tag::Audit, "List seals")
     .about("By number, with the hashes of the entries that each seals.")
     .query::<SealListing>()
-    .answers::<Page<SealItem>>(200, "A page of seals.");
+    .answers::<Page<Seal>>(200, "A page of seals.");
 
 pub(super) async fn seals(
     State(door): State<EnrolDoor>,
-    Query(SealListing { cursor, limit }): Query<SealListing>,
+    Query(listing): Query<SealListing>,
 ) -> Result<Response, Refusal> {
-    let size = limit.unwrap_or(DEFAULT_SEALS);
+    let size = listing.limit.unwrap_or(DEFAULT_SEALS);
     if !(1..=MAX_SEALS).contains(&size) {
         return Err(Refusal::Invalid {
             what: format!("limit must be from 1 to {MAX_SEALS}"),
         });
     }
     let paging = Paging {
-        cursor,
+        cursor: listing.cursor,
         limit: None,
     };
     let after: u64 = paging.place()?.unwrap_or(0);
-    let seals = door.authority().seals(after, size).await?;
+    let seals = door.authority().audit.seals(after, size).await?;
     let next = seals
         .last()
         .filter(|_| seals.len() == size)
         .map(|last| last.head.number);
-    let items = seals.iter().map(SealItem::new).collect();
-    Ok(json(StatusCode::OK, &Page::new(items, next.as_ref())))
+    let items = seals.iter().map(item::seal).collect();
+    Ok(json(StatusCode::OK, &cursor::page(items, next.as_ref())))
 }
 
 pub(super) const CHECKPOINT: Operation =
@@ -152,12 +146,27 @@ pub(super) const CHECKPOINT: Operation =
         .refuses(&[Refused::NotFound]);
 
 pub(super) async fn checkpoint(State(door): State<EnrolDoor>) -> Result<Response, Refusal> {
-    let head = door.authority().last_seal().await?;
+    let head = door.authority().audit.last_seal().await?;
     let head = head.ok_or_else(|| Refusal::NotFound {
         what: "nothing is sealed yet; the first seal is made about a second after the start"
             .to_owned(),
     })?;
-    Ok(json(StatusCode::OK, &Checkpoint::of(&head)))
+    Ok(json(StatusCode::OK, &item::checkpoint(&head)))
+}
+
+pub(super) const RECONCILIATION: Operation = Operation::new(
+    "reconcile",
+    Tag::Audit,
+    "Ledger, tokens and audit log held against each other",
+)
+.about(
+    "Every certificate, revocation and use of a token that is stored must be told of in the audit log, and the other way round. The whole store is read; one such call is served at a time.",
+)
+.answers::<Reconciliation>(200, "What was compared, and what does not agree.");
+
+pub(super) async fn reconciliation(State(door): State<EnrolDoor>) -> Result<Response, Refusal> {
+    let found = door.authority().audit.reconcile().await?;
+    Ok(json(StatusCode::OK, &item::reconciliation(&found)))
 }
 
 fn time(name: &str, text: Option<&str>) -> Result<Option<UnixTime>, Refusal> {

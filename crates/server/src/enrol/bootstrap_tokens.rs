@@ -7,101 +7,45 @@
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use countersign_authority::{
-    BootstrapId, BootstrapOrder, BootstrapStatus, BootstrapToken, MintedBootstrap, TokenFault,
+use countersign_api::{
+    BootstrapStatus, BootstrapToken, BootstrapTokenOrder, MintedBootstrapToken, Secret,
 };
+use countersign_authority::{BootstrapId, BootstrapOrder, MintedBootstrap, TokenFault};
 use countersign_pki::UnixTime;
 use http::StatusCode;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use zeroize::Zeroizing;
 
-use super::cursor::{DEFAULT_LIMIT, MAX_LIMIT, Page, Paging};
+use super::cursor::{DEFAULT_LIMIT, MAX_LIMIT, Page, Paging, page_of};
 use super::faults::{Refusal, Refused};
-use super::number;
 use super::operation::{Operation, Tag};
 use super::parameters::{Path, Query};
 use super::{Administrator, EnrolDoor, Granted, json, ordered_body};
 use crate::access::{Grant, Role};
 
-/// What a bootstrap token shall be. Everything may be left out.
-#[derive(Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(rename = "BootstrapTokenOrder", example = serde_json::json!({"ttl_seconds": 3600, "description": "rack 7"}))]
-pub(super) struct Order {
-    /// For how many seconds it is good; without, a day; 0: until it is revoked.
-    #[serde(deserialize_with = "number::optional")]
-    #[schemars(range(min = 0, max = number::MAX))]
-    ttl_seconds: Option<u64>,
-    /// Groups of whoever shows it, beside `system:bootstrappers` and `system:authenticated`. Each begins with
-    /// `system:bootstrappers:`.
-    #[schemars(example = &["system:bootstrappers:rack7"])]
-    groups: Vec<String>,
-    /// For people.
-    description: String,
-}
-
-impl From<Order> for BootstrapOrder {
-    fn from(order: Order) -> Self {
-        Self {
-            ttl_seconds: order.ttl_seconds,
-            groups: order.groups,
-            description: order.description,
-        }
+fn item(token: countersign_authority::BootstrapToken, now: UnixTime) -> BootstrapToken {
+    let status = match token.status(now) {
+        countersign_authority::BootstrapStatus::Active => BootstrapStatus::Active,
+        countersign_authority::BootstrapStatus::Expired => BootstrapStatus::Expired,
+        countersign_authority::BootstrapStatus::Revoked => BootstrapStatus::Revoked,
+    };
+    let record = token.record;
+    BootstrapToken {
+        id: shown_id(&record.id),
+        status,
+        username: format!("system:bootstrap:{}", record.id),
+        groups: record.groups,
+        expires_at: record.expires_at,
+        description: Some(record.description).filter(|text| !text.is_empty()),
+        created_by: record.created_by,
+        created_at: record.created_at,
+        revoked_at: record.revoked_at,
     }
 }
 
-/// A new bootstrap token.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "MintedBootstrapToken")]
-pub(super) struct MintedItem<'a> {
-    /// Its public part.
-    id: &'a BootstrapId,
-    /// The whole token, which is in no other answer.
-    token: &'a str,
-    /// From this on it is not good; null: it has no end.
-    expires_at: Option<UnixTime>,
-}
-
-/// One bootstrap token.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "BootstrapToken")]
-pub(super) struct Item {
-    /// Its public part.
-    id: BootstrapId,
-    /// Where it stands now.
-    status: BootstrapStatus,
-    /// Who shows it, as the Kubernetes door knows them.
-    username: String,
-    /// Groups beside those that all such users have.
-    groups: Vec<String>,
-    /// From this on it is not good; null: it has no end.
-    expires_at: Option<UnixTime>,
-    /// For people.
-    description: Option<String>,
-    /// Who minted it.
-    created_by: String,
-    /// When it was minted.
-    created_at: UnixTime,
-    /// When it was taken back.
-    revoked_at: Option<UnixTime>,
-}
-
-impl Item {
-    fn of(token: BootstrapToken, now: UnixTime) -> Self {
-        let status = token.status(now);
-        let record = token.record;
-        Self {
-            status,
-            username: format!("system:bootstrap:{}", record.id),
-            id: record.id,
-            groups: record.groups,
-            expires_at: record.expires_at,
-            description: Some(record.description).filter(|text| !text.is_empty()),
-            created_by: record.created_by,
-            created_at: record.created_at,
-            revoked_at: record.revoked_at,
-        }
-    }
+fn shown_id(id: &BootstrapId) -> countersign_api::BootstrapId {
+    countersign_api::BootstrapId(id.as_str().to_owned())
 }
 
 /// The parameters of the list.
@@ -139,8 +83,8 @@ pub(super) const CREATE: Operation = Operation::new(
     "Mint a bootstrap token",
 )
 .about("This answer alone has the secret. Many machines may show it, until it ends or is revoked.")
-.optional_body::<Order>()
-.answers::<MintedItem<'_>>(201, "The token.")
+.optional_body::<BootstrapTokenOrder>()
+.answers::<MintedBootstrapToken>(201, "The token.")
 .refuses(&[Refused::Unprocessable]);
 
 pub(super) async fn create(
@@ -148,19 +92,26 @@ pub(super) async fn create(
     Administrator(actor): Administrator,
     body: Bytes,
 ) -> Result<Response, Refusal> {
-    let order: Order = match body.is_empty() {
-        true => Order::default(),
+    let order: BootstrapTokenOrder = match body.is_empty() {
+        true => BootstrapTokenOrder::default(),
         false => ordered_body(&body)?,
+    };
+    let order = BootstrapOrder {
+        ttl_seconds: order.ttl_seconds,
+        groups: order.groups,
+        description: order.description,
     };
     let minted = door
         .authority()
-        .mint_bootstrap_token(order.into(), &actor)
+        .tokens
+        .mint_bootstrap(order, &actor)
         .await?;
     let MintedBootstrap { record, token } = &minted;
-    let item = MintedItem {
-        id: &record.id,
-        token: token.expose(),
+    let item = MintedBootstrapToken {
+        id: shown_id(&record.id),
+        token: Secret(Zeroizing::new(token.expose().to_owned())),
         expires_at: record.expires_at,
+        ca: door.trusted_by_users(),
     };
     Ok(json(StatusCode::CREATED, &item))
 }
@@ -169,7 +120,7 @@ pub(super) const LIST: Operation =
     Operation::new("listBootstrapTokens", Tag::Tokens, "List bootstrap tokens")
         .about("Newest first. Who may mint for some names only sees none.")
         .query::<Listing>()
-        .answers::<Page<Item>>(200, "A page of bootstrap tokens.");
+        .answers::<Page<BootstrapToken>>(200, "A page of bootstrap tokens.");
 
 pub(super) async fn list(
     State(door): State<EnrolDoor>,
@@ -187,23 +138,24 @@ pub(super) async fn list(
     let found = match sees(&grant) {
         true => {
             authority
-                .bootstrap_tokens(after, size.saturating_add(1))
+                .tokens
+                .list_bootstrap(after, size.saturating_add(1))
                 .await?
         }
         false => Vec::new(),
     };
     let (place, now) = (
-        |last: &BootstrapToken| last.record.id.as_str().to_owned(),
+        |last: &countersign_authority::BootstrapToken| last.record.id.as_str().to_owned(),
         authority.now(),
     );
-    let page = Page::of(found, size, place, |token| Some(Item::of(token, now)));
+    let page = page_of(found, size, place, |token| Some(item(token, now)));
     Ok(json(StatusCode::OK, &page))
 }
 
 pub(super) const SHOW: Operation =
     Operation::new("showBootstrapToken", Tag::Tokens, "Show a bootstrap token")
         .path::<Named>()
-        .answers::<Item>(200, "The token.")
+        .answers::<BootstrapToken>(200, "The token.")
         .refuses(&[Refused::NotFound]);
 
 pub(super) async fn show(
@@ -212,10 +164,10 @@ pub(super) async fn show(
     Path(named): Path<Named>,
 ) -> Result<Response, Refusal> {
     let (id, authority) = (named.id()?, door.authority());
-    let found = authority.bootstrap_token(&id).await?;
+    let found = authority.tokens.get_bootstrap(&id).await?;
     let found = found.filter(|_| sees(&grant));
     let found = found.ok_or_else(|| TokenFault::NotFound { id: id.to_string() })?;
-    Ok(json(StatusCode::OK, &Item::of(found, authority.now())))
+    Ok(json(StatusCode::OK, &item(found, authority.now())))
 }
 
 pub(super) const REVOKE: Operation = Operation::new(
@@ -235,7 +187,8 @@ pub(super) async fn revoke(
 ) -> Result<Response, Refusal> {
     let revoked = door
         .authority()
-        .revoke_bootstrap_token(&named.id()?, &actor)
+        .tokens
+        .revoke_bootstrap(&named.id()?, &actor)
         .await;
     revoked?;
     Ok(StatusCode::NO_CONTENT.into_response())

@@ -3,6 +3,7 @@
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
+use countersign_api::{Certificate, REVOCATION_REASONS, Revocation};
 use countersign_authority::{IssuerId, LedgerEntry};
 use countersign_pki::{RevocationReason, Serial};
 use http::StatusCode;
@@ -10,12 +11,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tracing::info;
 
-use super::cursor::{DEFAULT_LIMIT, MAX_LIMIT, Page, Paging};
+use super::cursor::{DEFAULT_LIMIT, MAX_LIMIT, Page, Paging, page};
 use super::faults::{Refusal, Refused};
-use super::item::CertificateItem;
+use super::item;
 use super::operation::{Operation, Tag};
 use super::parameters::{Path, Query};
-use super::{Administrator, EnrolDoor, Granted, json, optional_body};
+use super::{Administrator, EnrolDoor, json, optional_body};
 
 /// The parameters of the list.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -43,16 +44,6 @@ pub(super) struct Numbered {
     serial: String,
 }
 
-/// What may come with a revocation.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(rename = "Revocation")]
-pub(super) struct Revoking {
-    /// The reason by its name in RFC 5280 5.3.1; unspecified if absent.
-    #[schemars(extend("enum" = reasons()))]
-    reason: Option<String>,
-}
-
 /// Where a page ends: issuer, name.
 type Place = (String, String);
 
@@ -60,7 +51,7 @@ pub(super) const LIST: Operation =
     Operation::new("listCertificates", Tag::Certificates, "List certificates")
         .about("The newest certificate of each name, by issuer and name.")
         .query::<Listing>()
-        .answers::<Page<CertificateItem>>(200, "A page of certificates.")
+        .answers::<Page<Certificate>>(200, "A page of certificates.")
         .refuses(&[Refused::NotFound]);
 
 pub(super) async fn list(
@@ -79,7 +70,7 @@ pub(super) async fn list(
         .transpose()?;
     let begin: Option<Place> = paging.place()?;
     let mut entries: Vec<LedgerEntry> = Vec::new();
-    for issuer in door.authority().issuers() {
+    for issuer in door.authority().issuers.all() {
         let issuer = issuer.id();
         let skipped = begin.as_ref().is_some_and(|(reached, _)| {
             let reached = reached.as_str();
@@ -90,7 +81,7 @@ pub(super) async fn list(
             continue;
         }
         if let Some(name) = &listing.name {
-            entries.extend(door.authority().newest_certificate(issuer, name).await?);
+            entries.extend(door.authority().ledger.newest(issuer, name).await?);
             continue;
         }
         // One more tells whether there is another page.
@@ -104,7 +95,8 @@ pub(super) async fn list(
         let after = after.map(|(_, name)| name.clone());
         entries.extend(
             door.authority()
-                .newest_certificates(issuer, after, wanted)
+                .ledger
+                .newest_of_each(issuer, after, wanted)
                 .await?,
         );
     }
@@ -114,18 +106,15 @@ pub(super) async fn list(
         .last()
         .filter(|_| has_more)
         .map(|last| (last.issuer.to_string(), last.name.clone()));
-    let items = entries.iter().map(CertificateItem::short).collect();
-    Ok(json(
-        StatusCode::OK,
-        &Page::<CertificateItem>::new(items, next.as_ref()),
-    ))
+    let items = entries.iter().map(item::certificate).collect();
+    Ok(json(StatusCode::OK, &page(items, next.as_ref())))
 }
 
 pub(super) const SHOW: Operation =
     Operation::new("showCertificate", Tag::Certificates, "Show a certificate")
         .about("With the decision that led to it.")
         .path::<Numbered>()
-        .answers::<CertificateItem>(200, "The certificate.")
+        .answers::<Certificate>(200, "The certificate.")
         .refuses(&[Refused::NotFound]);
 
 pub(super) async fn show(
@@ -135,47 +124,46 @@ pub(super) async fn show(
     let entry = door
         .entry(&door.issuer(&issuer)?, &parse_serial(&serial)?)
         .await?;
-    Ok(json(StatusCode::OK, &CertificateItem::complete(&entry)))
+    Ok(json(StatusCode::OK, &item::complete_certificate(&entry)))
 }
 
 pub(super) const REVOKE: Operation =
     Operation::new("revokeCertificate", Tag::Certificates, "Revoke a certificate")
         .about(
-            "It counts nowhere any more, and stands in the published list, before the answer is sent. Revoking again \
+            "It counts nowhere any more, and stands in the published list, before the answer is sent. Revocation again \
              changes nothing: the first date and reason stand.",
         )
         .path::<Numbered>()
-        .optional_body::<Revoking>()
-        .answers::<CertificateItem>(200, "The certificate.")
+        .optional_body::<Revocation>()
+        .answers::<Certificate>(200, "The certificate.")
         .refuses(&[Refused::NotFound]);
 
 pub(super) async fn revoke(
     State(door): State<EnrolDoor>,
     Path(Numbered { issuer, serial }): Path<Numbered>,
     Administrator(actor): Administrator,
-    Granted(grant): Granted,
     body: Bytes,
 ) -> Result<Response, Refusal> {
-    let Revoking { reason } = optional_body(&body)?;
+    let Revocation { reason } = optional_body(&body)?;
     let reason = reason.map_or(Ok(RevocationReason::Unspecified), |name| {
         parse_reason(&name)
     })?;
     let (issuer, serial) = (door.issuer(&issuer)?, parse_serial(&serial)?);
-    door.judge_revocation(&grant, &issuer, &serial).await?;
     let count = door
         .authority()
+        .ledger
         .revoke_serial(&issuer, &serial, reason, &actor)
         .await?;
     info!(%issuer, %serial, count, %actor, "revoked");
     let entry = door.entry(&issuer, &serial).await?;
-    Ok(json(StatusCode::OK, &CertificateItem::short(&entry)))
+    Ok(json(StatusCode::OK, &item::certificate(&entry)))
 }
 
 impl EnrolDoor {
     fn issuer(&self, name: &str) -> Result<IssuerId, Refusal> {
         let known = IssuerId::parse(name)
             .ok()
-            .filter(|id| self.authority().issuer(id).is_some());
+            .filter(|id| self.authority().issuers.get(id).is_some());
         known.ok_or_else(|| Refusal::NotFound {
             what: format!(
                 "there is no issuer {}",
@@ -189,7 +177,7 @@ impl EnrolDoor {
         issuer: &IssuerId,
         serial: &Serial,
     ) -> Result<LedgerEntry, Refusal> {
-        let found = self.authority().certificate(issuer, serial).await?;
+        let found = self.authority().ledger.get(issuer, serial).await?;
         found.ok_or_else(|| Refusal::NotFound {
             what: format!("issuer {issuer} has no certificate with serial {serial}"),
         })
@@ -204,27 +192,9 @@ fn parse_serial(text: &str) -> Result<Serial, Refusal> {
 
 fn parse_reason(name: &str) -> Result<RevocationReason, Refusal> {
     RevocationReason::from_name(name)
-        .filter(|reason| PERMANENT.contains(reason))
+        .filter(|reason| REVOCATION_REASONS.contains(reason))
         .ok_or_else(|| Refusal::Invalid {
             what: "reason must be one of RFC 5280 5.3.1, such as keyCompromise or superseded"
                 .to_owned(),
         })
 }
-
-/// What a body may say, which may also be nothing.
-fn reasons() -> Vec<Option<&'static str>> {
-    let names = PERMANENT.map(RevocationReason::name).map(Some);
-    names.into_iter().chain([None]).collect()
-}
-
-/// Reasons that a complete list can carry and nobody takes back.
-const PERMANENT: [RevocationReason; 8] = [
-    RevocationReason::Unspecified,
-    RevocationReason::KeyCompromise,
-    RevocationReason::CaCompromise,
-    RevocationReason::AffiliationChanged,
-    RevocationReason::Superseded,
-    RevocationReason::CessationOfOperation,
-    RevocationReason::PrivilegeWithdrawn,
-    RevocationReason::AaCompromise,
-];

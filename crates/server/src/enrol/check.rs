@@ -5,18 +5,18 @@ use std::net::IpAddr;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
+use countersign_api::TokenCheck;
 use countersign_authority::{CarriedToken, Check, TokenFault};
 use countersign_pki::{CheckedCsr, CsrFault, CsrLimits};
 use countersign_policy::SignerName;
 use http::StatusCode;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::faults::{Refusal, Refused};
 use super::operation::{Operation, Tag};
 use super::parameters::Query;
 use super::{Administrator, EnrolDoor, json};
-use crate::limits::is_token_failure;
 
 /// The parameters.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -30,51 +30,35 @@ pub(super) struct Checking {
     source: Option<String>,
 }
 
-/// What would happen.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "TokenCheck")]
-pub(super) struct CheckItem {
-    /// Whether its token would authorise the request, or already did.
-    would_allow: bool,
-    /// Why, in one word.
-    reason: String,
-    /// Why, in words.
-    detail: String,
-    /// The token that the request carries, by its public part; it need not be one that was minted here.
-    token_id: Option<String>,
+fn item(check: Check, carried: CarriedToken) -> TokenCheck {
+    let claimed = match carried {
+        CarriedToken::Id(id) => Some(id),
+        CarriedToken::None | CarriedToken::Bootstrap(_) | CarriedToken::Other => None,
+    };
+    TokenCheck {
+        would_allow: check.would_allow,
+        reason: check.reason.to_string(),
+        detail: check.detail,
+        token_id: check.token.or(claimed).map(|id| id.to_string()),
+    }
 }
 
-impl CheckItem {
-    fn of(check: Check, carried: CarriedToken) -> Self {
-        let claimed = match carried {
-            CarriedToken::Id(id) => Some(id),
-            CarriedToken::None | CarriedToken::Bootstrap(_) | CarriedToken::Other => None,
-        };
-        Self {
-            would_allow: check.would_allow,
-            reason: check.reason.into_owned(),
-            detail: check.detail,
-            token_id: check.token.or(claimed).map(|id| id.to_string()),
-        }
+/// A request that does not come as far as its token.
+fn before_the_token(reason: &str, detail: String) -> TokenCheck {
+    TokenCheck {
+        would_allow: false,
+        reason: reason.to_owned(),
+        detail,
+        token_id: None,
     }
+}
 
-    /// A request that does not come as far as its token.
-    fn before_the_token(reason: &str, detail: String) -> Self {
-        Self {
-            would_allow: false,
-            reason: reason.to_owned(),
-            detail,
-            token_id: None,
-        }
-    }
-
-    fn unreadable(fault: &CsrFault) -> Self {
-        let reason = match fault.is_bad_signature() {
-            true => "csr_signature_invalid",
-            false => "csr_malformed",
-        };
-        Self::before_the_token(reason, fault.to_string())
-    }
+fn unreadable(fault: &CsrFault) -> TokenCheck {
+    let reason = match fault.is_bad_signature() {
+        true => "csr_signature_invalid",
+        false => "csr_malformed",
+    };
+    before_the_token(reason, fault.to_string())
 }
 
 pub(super) const CHECK: Operation = Operation::new("checkToken", Tag::Tokens, "Check a request's token")
@@ -84,7 +68,7 @@ pub(super) const CHECK: Operation = Operation::new("checkToken", Tag::Tokens, "C
     )
     .query::<Checking>()
     .pem_body("A certificate request (PKCS#10) as PEM.")
-    .answers::<CheckItem>(200, "What would happen.")
+    .answers::<TokenCheck>(200, "What would happen.")
     .refuses(&[Refused::Conflict, Refused::TooMany]);
 
 pub(super) async fn check(
@@ -94,34 +78,34 @@ pub(super) async fn check(
     body: Bytes,
 ) -> Result<Response, Refusal> {
     let signer = signer(checking.signer.as_deref())?;
-    let source = source(checking.source.as_deref())?.or(actor.source);
-    if !door.authority().tokens_enabled() {
+    let source = source(checking.source.as_deref())?.or(actor.requester.source);
+    if !door.authority().tokens.enabled() {
         return Err(TokenFault::Disabled.into());
     }
-    let answer = |item: CheckItem| Ok(json(StatusCode::OK, &item));
-    let csr = match CheckedCsr::from_pem(&body, &CsrLimits::STANDARD) {
+    let answer = |check: TokenCheck| Ok(json(StatusCode::OK, &check));
+    let csr = match CheckedCsr::from_pem(&body, &CsrLimits::READ_BACK) {
         Ok(csr) => csr,
-        Err(fault) => return answer(CheckItem::unreadable(&fault)),
+        Err(fault) => return answer(unreadable(&fault)),
     };
     let Some(name) = csr.subject().first_common_name() else {
         let detail = "the request has no common name".to_owned();
-        return answer(CheckItem::before_the_token("csr_subject_mismatch", detail));
+        return answer(before_the_token("csr_subject_mismatch", detail));
     };
-    let carried = door.authority().carried_token(&csr);
-    let limits = door.shared.limits.as_ref().zip(actor.source);
+    let carried = door.authority().tokens.carried(&csr);
+    let limits = door.shared.limits.as_ref().zip(actor.requester.source);
     let now = door.authority().now();
     if let Some((limits, caller)) = limits {
         limits.admit_token(caller, &carried, now)?;
     }
-    let checked = door.authority().check_token(&csr, name, &signer, source);
+    let checked = door.authority().tokens.check(&csr, name, &signer, source);
     let checked = checked.await?;
     if let Some((limits, caller)) = limits
         && !checked.would_allow
-        && is_token_failure(&checked.reason)
+        && checked.reason.is_token_failure()
     {
         limits.token_failed(caller, &carried, now);
     }
-    answer(CheckItem::of(checked, carried))
+    answer(item(checked, carried))
 }
 
 fn signer(text: Option<&str>) -> Result<SignerName, Refusal> {

@@ -2,44 +2,31 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use schemars::JsonSchema;
+pub(super) use countersign_api::Page;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::faults::Refusal;
 
-/// One page.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "{T}Page")]
-pub(super) struct Page<T> {
-    /// What is listed.
-    items: Vec<T>,
-    /// Present as long as more follows.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cursor: Option<String>,
+/// A page of `size` out of what was read for it: one more, if there is one, tells that another page follows.
+pub(super) fn page_of<T, R, P: Serialize>(
+    mut read: Vec<R>,
+    size: usize,
+    place: impl Fn(&R) -> P,
+    item: impl FnMut(R) -> Option<T>,
+) -> Page<T> {
+    let has_more = read.len() > size;
+    read.truncate(size);
+    let next = read.last().filter(|_| has_more).map(place);
+    page(read.into_iter().filter_map(item).collect(), next.as_ref())
 }
 
-impl<T> Page<T> {
-    /// A page of `size` out of what was read for it: one more, if there is one, tells that another page follows.
-    pub(super) fn of<R, P: Serialize>(
-        mut read: Vec<R>,
-        size: usize,
-        place: impl Fn(&R) -> P,
-        item: impl FnMut(R) -> Option<T>,
-    ) -> Self {
-        let has_more = read.len() > size;
-        read.truncate(size);
-        let next = read.last().filter(|_| has_more).map(place);
-        Self::new(read.into_iter().filter_map(item).collect(), next.as_ref())
-    }
-
-    /// A page whose list goes on after `next`.
-    pub(super) fn new(items: Vec<T>, next: Option<&impl Serialize>) -> Self {
-        let cursor = next
-            .and_then(|place| serde_json::to_vec(place).ok())
-            .map(|place| URL_SAFE_NO_PAD.encode(place));
-        Self { items, cursor }
-    }
+/// A page whose list goes on after `next`.
+pub(super) fn page<T>(items: Vec<T>, next: Option<&impl Serialize>) -> Page<T> {
+    let cursor = next
+        .and_then(|place| serde_json::to_vec(place).ok())
+        .map(|place| URL_SAFE_NO_PAD.encode(place));
+    Page { items, cursor }
 }
 
 /// The parameters by which a list is paged.

@@ -4,19 +4,19 @@
 
 use axum::extract::State;
 use axum::response::Response;
+use countersign_api::Decision;
 use countersign_authority::store::RequestFilter;
-use countersign_authority::{Door, RequestRecord, RequestState};
+use countersign_authority::{Door, RequestRecord};
 use countersign_pki::{
     CheckedCsr, Extension, RequestTemplate, SignatureAlgorithm, UnixTime, oid, pem, seal,
 };
-use countersign_policy::{Explanation, RecordedEvidence, Requester, Wishes};
 use http::StatusCode;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use tracing::error;
+use serde::Deserialize;
 
-use super::cursor::{DEFAULT_LIMIT, MAX_LIMIT, Page, Paging};
+use super::cursor::{DEFAULT_LIMIT, MAX_LIMIT, Page, Paging, page_of};
 use super::faults::Refusal;
+use super::item::state;
 use super::operation::{Operation, Tag};
 use super::parameters::Query;
 use super::requests::{Place, after, place, since, states};
@@ -29,7 +29,7 @@ pub(super) struct Listing {
     /// Only this door.
     door: Option<String>,
     /// Only these states: one, or several with commas.
-    #[schemars(with = "Vec<RequestState>", length(min = 1))]
+    #[schemars(with = "Vec<countersign_api::RequestState>", length(min = 1))]
     state: Option<String>,
     /// Only this name.
     name: Option<String>,
@@ -43,53 +43,20 @@ pub(super) struct Listing {
     limit: Option<usize>,
 }
 
-/// One decision: the request as the policy saw it, and what came out.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "Decision")]
-pub(super) struct DecisionItem {
-    /// Identity of the request.
-    #[schemars(extend("format" = "uuid"))]
-    id: String,
-    /// The door it came through.
-    #[schemars(example = &"puppet", example = &"kubernetes")]
-    door: String,
-    /// Its name at that door.
-    name: String,
-    /// Where it stands.
-    state: RequestState,
-    /// The signer that was asked.
-    #[schemars(example = "countersign.dev/puppet-agent")]
-    signer: String,
-    /// Who sent it.
-    requester: Requester,
-    /// What was asked for beside the message.
-    wishes: Wishes,
-    /// When it arrived.
-    created: UnixTime,
-    /// Why it was decided as it was, or waits.
-    explanation: Explanation,
-    /// What the rules were told.
-    evidence: RecordedEvidence,
-    /// The message as PEM, without attributes; its signature says nothing.
-    csr: String,
-}
-
-impl DecisionItem {
-    /// `None`: the stored message cannot be read.
-    fn of(record: RequestRecord) -> Option<Self> {
-        Some(Self {
-            csr: pem::encode("CERTIFICATE REQUEST", &without_secrets(&record.csr_der)?),
-            id: record.id.to_string(),
-            door: record.door.to_string(),
-            name: record.key,
-            state: record.state,
-            signer: record.signer.to_string(),
-            requester: record.requester,
-            wishes: record.wishes,
-            created: record.created,
-            explanation: record.explanation,
-            evidence: record.evidence,
-        })
+fn item(record: RequestRecord) -> Decision {
+    let shown = without_secrets(&record.csr_der);
+    Decision {
+        csr: shown.map_or_else(String::new, |der| pem::encode("CERTIFICATE REQUEST", &der)),
+        id: record.id.to_string(),
+        door: record.door.to_string(),
+        name: record.key,
+        state: state(record.state),
+        signer: record.signer.to_string(),
+        requester: record.requester,
+        wishes: record.wishes,
+        created: record.created,
+        explanation: record.explanation,
+        evidence: record.evidence,
     }
 }
 
@@ -100,7 +67,7 @@ pub(super) const LIST: Operation =
              under another policy. Messages are without attributes; their signatures say nothing.",
         )
         .query::<Listing>()
-        .answers::<Page<DecisionItem>>(200, "A page of decisions.");
+        .answers::<Page<Decision>>(200, "A page of decisions.");
 
 pub(super) async fn list(
     State(door): State<EnrolDoor>,
@@ -120,16 +87,8 @@ pub(super) async fn list(
         limit: size.saturating_add(1),
         ..RequestFilter::default()
     };
-    let records = door.authority().requests(filter).await?;
-    let read = |record: RequestRecord| {
-        let id = record.id;
-        let item = DecisionItem::of(record);
-        if item.is_none() {
-            error!(request = %id, "a stored request cannot be read; skipped");
-        }
-        item
-    };
-    let page = Page::of(records, size, place, read);
+    let records = door.authority().requests.list(filter).await?;
+    let page = page_of(records, size, place, |record| Some(item(record)));
     Ok(json(StatusCode::OK, &page))
 }
 

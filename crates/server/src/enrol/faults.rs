@@ -2,20 +2,21 @@
 
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::response::{IntoResponse, Response};
+use countersign_api::{Code, ErrorBody, ErrorMembers};
 use countersign_authority::store::StoreFault;
 use countersign_authority::{
-    ActFault, Broken, InventoryFault, RequestState, RevokeFault, SignFault, SubmitFault,
+    ActFault, EngineError, InventoryFault, RequestState, RevokeFault, SignFault, SubmitFault,
     TokenFault, TokenId, WindowFault, masked_tokens,
 };
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
-use schemars::JsonSchema;
-use serde::Serialize;
 use tracing::{error, warn};
 
+use super::tokens::shown_id;
 use crate::access::Needed;
 use crate::body::BodyFault;
 use crate::limits::TooMany;
+use crate::refusal::because;
 
 /// Why a call was not carried out.
 #[derive(Debug, thiserror::Error)]
@@ -101,14 +102,15 @@ impl Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
+        // It may repeat what somebody sent: a secret taken for a name stays one.
+        let message = masked_tokens(&self.to_string()).into_owned();
         let body = ErrorBody {
             error: ErrorMembers {
                 code: self.code(),
-                // It may repeat what somebody sent: a secret taken for a name stays one.
-                message: masked_tokens(&self.to_string()).into_owned(),
+                message: message.clone(),
             },
             id: match &self {
-                Self::AlreadyOrdered { id, .. } => Some(id.clone()),
+                Self::AlreadyOrdered { id, .. } => Some(shown_id(id)),
                 _ => None,
             },
         };
@@ -121,47 +123,8 @@ impl IntoResponse for Refusal {
         if let Some(seconds) = retry_after {
             response.headers_mut().insert(RETRY_AFTER, seconds);
         }
-        response
+        because(response, message)
     }
-}
-
-/// A refusal.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "Error")]
-pub(super) struct ErrorBody {
-    /// What is wrong.
-    error: ErrorMembers,
-    /// The token that the same order led to before.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<TokenId>,
-}
-
-/// What is wrong.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(inline)]
-struct ErrorMembers {
-    code: Code,
-    /// A sentence for people.
-    message: String,
-}
-
-/// A word for programs.
-#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-#[schemars(inline)]
-enum Code {
-    Unauthenticated,
-    Forbidden,
-    NotFound,
-    MethodNotAllowed,
-    BodyTooLarge,
-    BodyTooSlow,
-    Invalid,
-    Conflict,
-    TooMany,
-    Unsignable,
-    Unavailable,
-    Internal,
 }
 
 /// The statuses of refusals, as the document explains them.
@@ -301,24 +264,24 @@ impl From<StoreFault> for Refusal {
     }
 }
 
-impl From<Broken> for Refusal {
-    fn from(fault: Broken) -> Self {
+impl From<EngineError> for Refusal {
+    fn from(fault: EngineError) -> Self {
         let what = fault.to_string();
         match fault {
-            Broken::Store(fault) => fault.into(),
-            Broken::Sign(SignFault::Overloaded { .. })
-            | Broken::Contended
-            | Broken::ShuttingDown => {
+            EngineError::Store(fault) => fault.into(),
+            EngineError::Sign(SignFault::Overloaded { .. })
+            | EngineError::Contended
+            | EngineError::ShuttingDown => {
                 warn!(%fault, "not served for now");
                 Self::Unavailable { what }
             }
-            Broken::Sign(_)
-            | Broken::Draft(_)
-            | Broken::Defect
-            | Broken::Entropy(_)
-            | Broken::Encode(_)
-            | Broken::Serials(_)
-            | Broken::StoredRequest { .. } => {
+            EngineError::Sign(_)
+            | EngineError::Draft(_)
+            | EngineError::Defect
+            | EngineError::Entropy(_)
+            | EngineError::Encode(_)
+            | EngineError::Serials(_)
+            | EngineError::StoredRequest { .. } => {
                 error!(error = &fault as &dyn std::error::Error, "call failed");
                 Self::Internal { what }
             }
@@ -339,7 +302,11 @@ impl From<ActFault> for Refusal {
             },
             ActFault::AlreadyDecided { .. } | ActFault::Conflict { .. } => Self::Conflict { what },
             ActFault::Unsignable { .. } => Self::Unsignable { what },
-            ActFault::Broken(fault) => fault.into(),
+            ActFault::Forbidden(needed) => needed.into(),
+            ActFault::Engine(fault @ EngineError::StoredRequest { .. }) => Self::Conflict {
+                what: format!("{fault}; delete it, and its sender may ask again"),
+            },
+            ActFault::Engine(fault) => fault.into(),
         }
     }
 }
@@ -351,8 +318,11 @@ impl From<SubmitFault> for Refusal {
             SubmitFault::Duplicate { .. }
             | SubmitFault::Denied { .. }
             | SubmitFault::TooManyWaiting { .. }
+            | SubmitFault::NoRoomToWait { .. }
+            | SubmitFault::TooManyRenewals { .. }
             | SubmitFault::InProgress { .. } => Self::Conflict { what },
-            SubmitFault::Broken(fault) => fault.into(),
+            SubmitFault::Forbidden(needed) => needed.into(),
+            SubmitFault::Engine(fault) => fault.into(),
         }
     }
 }
@@ -364,7 +334,8 @@ impl From<RevokeFault> for Refusal {
             RevokeFault::NoCertificate { .. } | RevokeFault::UnknownIssuer { .. } => {
                 Self::NotFound { what }
             }
-            RevokeFault::Broken(fault) => fault.into(),
+            RevokeFault::Forbidden(needed) => needed.into(),
+            RevokeFault::Engine(fault) => fault.into(),
         }
     }
 }
@@ -376,7 +347,8 @@ impl From<InventoryFault> for Refusal {
             InventoryFault::Invalid { .. } => Self::Invalid { what },
             InventoryFault::Exists { .. } => Self::Conflict { what },
             InventoryFault::NotFound { .. } => Self::NotFound { what },
-            InventoryFault::Broken(fault) => fault.into(),
+            InventoryFault::Forbidden(needed) => needed.into(),
+            InventoryFault::Engine(fault) => fault.into(),
         }
     }
 }
@@ -394,7 +366,8 @@ impl From<TokenFault> for Refusal {
             }
             TokenFault::AlreadyOrdered { id } => Self::AlreadyOrdered { id, what },
             TokenFault::NotFound { .. } => Self::NotFound { what },
-            TokenFault::Broken(fault) => fault.into(),
+            TokenFault::Forbidden(needed) => needed.into(),
+            TokenFault::Engine(fault) => fault.into(),
         }
     }
 }
@@ -417,7 +390,8 @@ impl From<WindowFault> for Refusal {
             | WindowFault::TooLong
             | WindowFault::Issuances => Self::Invalid { what },
             WindowFault::NotFound { .. } => Self::NotFound { what },
-            WindowFault::Broken(fault) => fault.into(),
+            WindowFault::Forbidden(needed) => needed.into(),
+            WindowFault::Engine(fault) => fault.into(),
         }
     }
 }
@@ -429,10 +403,13 @@ mod tests {
     #[test]
     fn what_may_pass_is_worth_another_try_and_what_may_not_is_not() {
         for (fault, status) in [
-            (Broken::Store(StoreFault::Full), 503),
-            (Broken::Store(StoreFault::Stopped), 503),
-            (Broken::Contended, 503),
-            (Broken::Store(StoreFault::Corrupt { what: "request" }), 500),
+            (EngineError::Store(StoreFault::Full), 503),
+            (EngineError::Store(StoreFault::Stopped), 503),
+            (EngineError::Contended, 503),
+            (
+                EngineError::Store(StoreFault::Corrupt { what: "request" }),
+                500,
+            ),
         ] {
             let text = fault.to_string();
             let response = Refusal::from(fault).into_response();

@@ -5,18 +5,16 @@
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
-use countersign_authority::{Door, IssuerId, Submission, looks_like_a_token};
+use countersign_api::{KubernetesUser, KubernetesUserRequest};
+use countersign_authority::{Actor, Decision, DoorSpec, IssuerId, Submission, looks_like_a_token};
 use countersign_pki::{CheckedCsr, CsrLimits, pem, terminal_safe};
-use countersign_policy::{PersonDecision, PersonVerdict, Requester, SignerName, Wishes};
+use countersign_policy::{PersonVerdict, SignerName, Wishes};
 use http::StatusCode;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use tracing::info;
 
 use super::faults::Refusal;
-use super::number;
 use super::operation::{Operation, Tag};
-use super::requests::{MAX_REASON, refuse_long, unreadable};
+use super::requests::{refuse_long, unreadable};
 use super::{Administrator, EnrolDoor, json, required_body};
 use crate::kubernetes::is_token_name;
 
@@ -25,41 +23,6 @@ use crate::kubernetes::is_token_name;
 pub(super) struct UserSigner {
     pub(super) signer: SignerName,
     pub(super) issuer: IssuerId,
-}
-
-/// What is asked for.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "KubernetesUserRequest")]
-pub(super) struct Asked {
-    /// PKCS#10 in PEM: its common name is the user's name, each of its organizations a group of the user.
-    csr: String,
-    /// Why, for the record; at most 1024 characters.
-    #[serde(default)]
-    #[schemars(length(max = MAX_REASON))]
-    reason: String,
-    /// How long the certificate shall live; the signer's maximum is a year.
-    #[serde(default, deserialize_with = "number::optional")]
-    #[schemars(range(min = 1, max = number::MAX))]
-    lifetime_seconds: Option<u64>,
-}
-
-/// A user of the Kubernetes door.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "KubernetesUser")]
-struct UserItem {
-    /// The user's name.
-    name: String,
-    /// The user's groups.
-    groups: Vec<String>,
-    /// The certificate in PEM.
-    certificate: String,
-    /// The CA certificates that verify the Kubernetes door, in PEM.
-    ca: String,
-    /// The issuer of the certificate.
-    issuer: String,
-    /// Its serial.
-    serial: String,
 }
 
 pub(super) const CREATE: Operation = Operation::new(
@@ -71,24 +34,24 @@ pub(super) const CREATE: Operation = Operation::new(
     "An administrator names a user and its groups, and decides in the same call. What the user may do is said by the \
      roles that are bound to it and its groups.",
 )
-.body::<Asked>()
-.answers::<UserItem>(201, "The user's certificate.");
+.body::<KubernetesUserRequest>()
+.answers::<KubernetesUser>(201, "The user's certificate.");
 
 pub(super) async fn create(
     State(door): State<EnrolDoor>,
     Administrator(actor): Administrator,
     body: Bytes,
 ) -> Result<Response, Refusal> {
-    let asked: Asked = required_body(&body)?;
+    let asked: KubernetesUserRequest = required_body(&body)?;
     let UserSigner { signer, issuer } = door.user_signer()?;
     let submission = examined(&door, asked, &signer, actor)?;
     let (subject, id) = (submission.csr.subject().clone(), issuer);
     let name = subject.last_common_name().unwrap_or_default().to_owned();
-    let submitted = door.authority().submit(submission).await?;
+    let submitted = door.authority().requests.submit(submission).await?;
     let issued = submitted.issued.ok_or_else(unreadable)?;
-    let issuer = door.authority().issuer(&id).ok_or_else(unreadable)?;
-    info!(user = ?name, request = %submitted.id, "certificate of a Kubernetes user issued");
-    let item = UserItem {
+    let issuer = door.authority().issuers.get(&id).ok_or_else(unreadable)?;
+    info!(user = name, request = %submitted.id, "certificate of a Kubernetes user issued");
+    let item = KubernetesUser {
         groups: subject.organizations().map(str::to_owned).collect(),
         certificate: pem::encode("CERTIFICATE", issued.der()),
         ca: issuer.trust_pem(),
@@ -100,6 +63,12 @@ pub(super) async fn create(
 }
 
 impl EnrolDoor {
+    /// The CA certificates that verify the Kubernetes door, if there is one.
+    pub(super) fn trusted_by_users(&self) -> Option<String> {
+        let UserSigner { issuer, .. } = self.shared.users.as_ref()?;
+        Some(self.authority().issuers.get(issuer)?.trust_pem())
+    }
+
     fn user_signer(&self) -> Result<UserSigner, Refusal> {
         self.shared.users.clone().ok_or_else(|| Refusal::Invalid {
             what: "this authority serves no Kubernetes door: set kubernetes.listen".to_owned(),
@@ -110,9 +79,9 @@ impl EnrolDoor {
 /// Everything that can be wrong is found before anything is stored.
 fn examined(
     door: &EnrolDoor,
-    asked: Asked,
+    asked: KubernetesUserRequest,
     signer: &SignerName,
-    actor: Requester,
+    actor: Actor,
 ) -> Result<Submission, Refusal> {
     let invalid = |what: String| Refusal::Invalid { what };
     refuse_long(&asked.reason)?;
@@ -135,7 +104,7 @@ fn examined(
         expiration_seconds: asked.lifetime_seconds,
     };
     let key = format!("kubernetes-user:{name}");
-    let found = door.authority().signer(signer);
+    let found = door.authority().rules().signer(signer);
     if let Some(Err(fault)) = found.map(|signer| signer.profile.examine(&csr, &key, &wishes)) {
         return Err(Refusal::Unsignable {
             what: format!(
@@ -145,18 +114,17 @@ fn examined(
         });
     }
     Ok(Submission {
-        door: Door::LOCAL,
+        door: DoorSpec::LOCAL,
         key,
         csr,
         signer: signer.clone(),
-        requester: actor.clone(),
+        requester: actor.requester.clone(),
         wishes,
-        retained: false,
         attachment: Vec::new(),
-        decision: Some(PersonDecision {
-            verdict: PersonVerdict::Approve,
+        bearer: None,
+        decision: Some(Decision {
             actor,
-            at: door.authority().now(),
+            verdict: PersonVerdict::Approve,
             reason: asked.reason,
         }),
     })

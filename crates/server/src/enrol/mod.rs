@@ -19,7 +19,6 @@ mod faults;
 mod item;
 mod kubernetes_users;
 mod machines;
-mod number;
 mod openapi;
 mod operation;
 mod parameters;
@@ -34,7 +33,9 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
+use axum::handler::Handler;
 use axum::response::Response;
+use countersign_api::{BASE, MAX_MACHINES_BODY};
 use countersign_authority::{Authority, IssuerId};
 use countersign_policy::SignerName;
 use http::{HeaderValue, Method, StatusCode, header};
@@ -49,10 +50,9 @@ use crate::access::Needs::{Admin, Mint, MintOrRead, Read, Sign};
 use crate::access::{Access, Needs};
 use crate::limits::RequestLimits;
 
-use admission::{Administrator, Granted};
-pub use audit::{AuditItem, Checkpoint, CheckpointFault, SealItem};
+use admission::{Administrator, Granted, Guard};
+pub use audit::{CheckpointFault, checkpoint_of, head_of, reconciliation_of, record_of, seal_of};
 use faults::Refusal;
-pub use machines::{AddressBody, MAX_BATCH, MAX_BATCH_BODY, MachineBody};
 pub use policy::PolicyState;
 use route::Route;
 
@@ -128,6 +128,7 @@ impl EnrolDoor {
     /// The same, where roles are given by `access`. At first administrators' certificates alone have one.
     #[must_use]
     pub fn with_access(self, access: Access) -> Self {
+        access.tell(self.authority());
         self.changed(|shared| shared.access = access)
     }
 
@@ -168,9 +169,11 @@ pub fn router(door: EnrolDoor) -> Router {
     }
     let public = public_route().open();
     let public = public.fallback(|| async { Refusal::MethodNotAllowed });
+    let no_such_method = (|| async { Refusal::MethodNotAllowed }).layer(Guard::of_no_call(&door));
+    let no_such_call = (|| async { Refusal::NoSuchCall }).layer(Guard::of_no_call(&door));
     let calls = calls
-        .method_not_allowed_fallback(admission::no_such_method)
-        .fallback(admission::no_such_call)
+        .method_not_allowed_fallback(no_such_method)
+        .fallback(no_such_call)
         .route(openapi::PATH, public)
         .with_state(door);
     Router::new().nest(BASE, calls)
@@ -243,7 +246,7 @@ fn routes() -> Vec<Route> {
             .delete(Mint(InPath), machines::delete, &machines::DELETE),
         Route::at("/machine-imports")
             .post(Mint(Within), machines::import, &machines::IMPORT)
-            .with_bodies_up_to(MAX_BATCH_BODY),
+            .with_bodies_up_to(MAX_MACHINES_BODY),
         Route::at("/windows").get(MintOrRead, windows::list, &windows::LIST),
         Route::at("/windows/{certname}")
             .get(MintOrRead, windows::show, &windows::SHOW)
@@ -275,6 +278,7 @@ fn routes() -> Vec<Route> {
             .with_bodies_up_to(check::MAX_BODY),
         Route::at("/audit").get(Read, audit::list, &audit::LIST),
         Route::at("/audit/seals").get(Read, audit::seals, &audit::SEALS),
+        Route::at("/audit/reconciliation").get(Read, audit::reconciliation, &audit::RECONCILIATION),
         Route::at("/audit/checkpoint").get(Read, audit::checkpoint, &audit::CHECKPOINT),
     ]
 }
@@ -349,5 +353,3 @@ fn members<T: DeserializeOwned>(body: &[u8]) -> Result<serde_json::Result<T>, Re
     }
     Ok(serde_json::from_slice(body))
 }
-
-const BASE: &str = "/enrol/v1";

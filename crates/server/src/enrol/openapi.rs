@@ -6,13 +6,14 @@
 use std::sync::LazyLock;
 
 use axum::response::{IntoResponse, Response};
+use countersign_api::BASE;
 use http::header::CONTENT_TYPE;
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
 use super::faults::Refused;
 use super::operation::{Operation, Schemas, Tag, refusal_content};
-use super::{BASE, public_route, routes};
+use super::{public_route, routes};
 
 /// Anybody may read it: it tells nothing about this authority.
 pub(super) async fn document() -> Response {

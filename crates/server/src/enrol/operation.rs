@@ -6,13 +6,14 @@
 
 use std::collections::BTreeMap;
 
+use countersign_api::ErrorBody;
 use schemars::generate::{Contract, SchemaGenerator, SchemaSettings};
 use schemars::transform::{Transform, transform_subschemas};
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::faults::{ErrorBody, Refused};
+use super::faults::Refused;
 
 /// One call.
 #[derive(Clone, Copy)]
@@ -181,9 +182,9 @@ impl Operation {
 
     fn parameters(&self, schemas: &mut Schemas) -> Vec<ParameterObject> {
         let places = [
-            (Place::Path, self.path),
-            (Place::Query, self.query),
-            (Place::Header, self.headers),
+            (ParameterLocation::Path, self.path),
+            (ParameterLocation::Query, self.query),
+            (ParameterLocation::Header, self.headers),
         ];
         let mut all = Vec::new();
         for (place, describe) in places {
@@ -244,7 +245,7 @@ pub(super) struct OperationObject {
 struct ParameterObject {
     name: String,
     #[serde(rename = "in")]
-    place: Place,
+    place: ParameterLocation,
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<Value>,
     required: bool,
@@ -255,7 +256,7 @@ struct ParameterObject {
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Place {
+enum ParameterLocation {
     Path,
     Query,
     Header,
@@ -269,7 +270,7 @@ struct ListStyle {
 }
 
 impl ParameterObject {
-    fn new(place: Place, name: &str, mut schema: Value) -> Self {
+    fn new(place: ParameterLocation, name: &str, mut schema: Value) -> Self {
         present(&mut schema);
         let is_list = schema.get("type").is_some_and(|kind| kind == "array");
         Self {
@@ -278,7 +279,7 @@ impl ParameterObject {
             description: schema
                 .as_object_mut()
                 .and_then(|members| members.remove("description")),
-            required: place == Place::Path,
+            required: place == ParameterLocation::Path,
             list: is_list.then_some(ListStyle {
                 style: "form",
                 explode: false,

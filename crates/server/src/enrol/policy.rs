@@ -5,14 +5,14 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use axum::extract::State;
 use axum::response::Response;
+use countersign_api::{MAX_NUMBER, PolicyRule, PolicyVersion, RefusedPolicy};
 use countersign_pki::UnixTime;
 use countersign_policy::Policy;
 use http::StatusCode;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::faults::{Refusal, Refused};
-use super::number;
 use super::operation::{Operation, Tag};
 use super::parameters::Path;
 use super::{EnrolDoor, json};
@@ -20,107 +20,59 @@ use super::{EnrolDoor, json};
 /// What is known of the policy in force. Cheap to clone: every clone is the same state.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyState {
-    current: Arc<ArcSwap<PolicyStatus>>,
-}
-
-/// The policy in force.
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-#[schemars(rename = "Policy")]
-pub(super) struct PolicyStatus {
-    /// Its number, which stands in every explanation.
-    generation: u64,
-    /// When it came in force.
-    loaded: Option<UnixTime>,
-    /// The files that it was read from.
-    files: Vec<String>,
-    /// Its rules, in the order in which they are asked.
-    rules: Vec<RuleItem>,
-    /// Names that no rule approves; one with a dot in front stands for all below it.
-    reserved_names: Vec<String>,
-    /// Why the files as they are now are not in force; null if they are.
-    refused: Option<RefusedPolicy>,
-}
-
-/// One rule.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[schemars(rename = "PolicyRule")]
-pub(super) struct RuleItem {
-    /// The document it stands in; null where a setting stands for it.
-    policy: Option<String>,
-    /// Its name.
-    name: String,
-    /// The signers whose requests it is asked about.
-    signers: Vec<String>,
-    /// The rule as it would stand in a document (YAML).
-    rule: String,
-}
-
-/// Why the files are not in force.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(super) struct RefusedPolicy {
-    /// When they were looked at.
-    time: UnixTime,
-    /// What is wrong with them, each with its place.
-    faults: Vec<String>,
+    current: Arc<ArcSwap<countersign_api::Policy>>,
 }
 
 /// A version in a path.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct Numbered {
     /// The generation.
-    #[schemars(range(min = 0, max = number::MAX))]
+    #[schemars(range(min = 0, max = MAX_NUMBER))]
     generation: u64,
-}
-
-/// A policy as it was put in force.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "PolicyVersion")]
-pub(super) struct PolicyVersionItem {
-    /// Its number, which stands in every explanation.
-    generation: u64,
-    /// When it first came in force.
-    loaded: UnixTime,
-    /// SHA-256 of the text in lower-case hexadecimal digits.
-    sha256: String,
-    /// Its documents, and what the settings add to them.
-    text: String,
 }
 
 impl PolicyState {
     /// Another policy came in force.
-    pub fn set(&self, policy: &Policy, loaded: UnixTime, files: Vec<String>) {
-        let rules = policy.rules.iter().map(|rule| RuleItem {
+    pub fn set(
+        &self,
+        policy: &Policy,
+        loaded: UnixTime,
+        files: Vec<String>,
+        warnings: Vec<String>,
+    ) {
+        let rules = policy.rules.iter().map(|rule| PolicyRule {
             policy: Some(rule.policy.to_string()).filter(|policy| !policy.is_empty()),
             name: rule.name.clone(),
             signers: rule.signers.iter().map(ToString::to_string).collect(),
             rule: rule.to_yaml(),
         });
-        self.current.store(Arc::new(PolicyStatus {
+        self.current.store(Arc::new(countersign_api::Policy {
             generation: policy.generation,
             loaded: Some(loaded),
             files,
             rules: rules.collect(),
-            reserved_names: policy.reserved_names.iter().cloned().collect(),
+            reserved_names: policy.reserved.names.iter().cloned().collect(),
             refused: None,
+            warnings,
         }));
     }
 
     /// The files have changed, and cannot be used; what was in force stays.
     pub fn refused(&self, time: UnixTime, faults: Vec<String>) {
-        self.current.rcu(|status| PolicyStatus {
+        self.current.rcu(|status| countersign_api::Policy {
             refused: Some(RefusedPolicy {
                 time,
                 faults: faults.clone(),
             }),
-            ..PolicyStatus::clone(status)
+            ..countersign_api::Policy::clone(status)
         });
     }
 
     /// The files are again what is in force.
     pub fn settled(&self) {
-        self.current.rcu(|status| PolicyStatus {
+        self.current.rcu(|status| countersign_api::Policy {
             refused: None,
-            ..PolicyStatus::clone(status)
+            ..countersign_api::Policy::clone(status)
         });
     }
 }
@@ -128,7 +80,7 @@ impl PolicyState {
 pub(super) const SHOW: Operation =
     Operation::new("showPolicy", Tag::Policy, "The policy in force")
         .about("Its rules in the order in which they are asked, and whether a later change of its files was refused.")
-        .answers::<PolicyStatus>(200, "The policy.");
+        .answers::<countersign_api::Policy>(200, "The policy.");
 
 pub(super) async fn show(State(door): State<EnrolDoor>) -> Response {
     let status = door.policy().current.load_full();
@@ -142,7 +94,7 @@ pub(super) const VERSION: Operation = Operation::new(
 )
 .about("The text of a policy that is or was in force.")
 .path::<Numbered>()
-.answers::<PolicyVersionItem>(200, "The policy.")
+.answers::<PolicyVersion>(200, "The policy.")
 .refuses(&[Refused::NotFound]);
 
 /// The text of the policy that decided something once.
@@ -155,7 +107,7 @@ pub(super) async fn version(
     };
     let found = door.authority().policy_of(generation).await?;
     let version = found.ok_or_else(missing)?;
-    let item = PolicyVersionItem {
+    let item = PolicyVersion {
         generation: version.generation,
         loaded: version.loaded,
         sha256: version.digest.to_hex(),

@@ -2,17 +2,18 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use countersign_authority::store::{Rejection, RejectionFilter};
-use countersign_authority::{Door, RequestState};
+use countersign_api::Rejection;
+use countersign_authority::Door;
+use countersign_authority::store::{self, RejectionFilter};
 use countersign_pki::{UnixTime, fingerprint_sha256};
-use countersign_policy::{Deciding, Requester};
+use countersign_policy::Deciding;
 use http::StatusCode;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-use super::cursor::{DEFAULT_LIMIT, MAX_LIMIT, Page, Paging};
+use super::cursor::{DEFAULT_LIMIT, MAX_LIMIT, Page, Paging, page_of};
 use super::faults::Refusal;
-use super::item::token_id;
+use super::item::{state, token_id};
 use super::operation::{Operation, Tag};
 use super::parameters::Query;
 use super::requests::since;
@@ -38,75 +39,34 @@ pub(super) struct Listing {
     limit: Option<usize>,
 }
 
-/// One request that was turned away.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "Rejection")]
-pub(super) struct RejectionItem {
-    /// Identity of the request.
-    #[schemars(extend("format" = "uuid"))]
-    request_id: String,
-    /// When it was turned away.
-    time: UnixTime,
-    /// The door it came through.
-    #[schemars(example = &"puppet", example = &"kubernetes")]
-    door: String,
-    /// Its name at that door.
-    certname: String,
-    /// `denied`, `undecided` where evidence could not be had, or `pending` where it waits because of its token, or because
-    /// it has none.
-    state: RequestState,
-    /// Why, in one word; `person` where a person turned it away.
-    reason: String,
-    /// Why, in a sentence.
-    message: String,
-    /// The rule that turned it away; null where a person did.
-    rule: Option<String>,
-    /// The policy document of that rule; null where a setting stands for the rule.
-    policy: Option<String>,
-    /// The generation of the policy that decided.
-    generation: u64,
-    /// Who sent it.
-    requester: Requester,
-    /// The address from which it was sent.
-    source: Option<String>,
-    /// SHA-256 of the public key (SubjectPublicKeyInfo) in lower-case hexadecimal digits.
-    spki_sha256: String,
-    /// SHA-256 of the DER of the message in lower-case hexadecimal digits.
-    csr_sha256: String,
-    /// The enrolment token that came with it, by its public part; null where none did, or something that is no token.
-    token_id: Option<String>,
-}
-
-impl RejectionItem {
-    fn of(rejection: Rejection) -> Self {
-        let request = rejection.request;
-        let token_id = token_id(&request);
-        let explanation = request.explanation;
-        let last = explanation.steps.last();
-        let (rule, policy) = match (&explanation.by, last) {
-            (Some(Deciding::Rule { name, policy }), _) => (Some(name.clone()), policy.clone()),
-            (None, Some(step)) => (Some(step.rule.clone()), step.policy.clone()),
-            (Some(Deciding::Person { .. } | Deciding::Profile), _) | (None, None) => {
-                (None, String::new())
-            }
-        };
-        Self {
-            request_id: request.id.to_string(),
-            time: explanation.at,
-            door: request.door.to_string(),
-            certname: request.key,
-            state: request.state,
-            reason: explanation.code.to_string(),
-            message: explanation.to_string(),
-            rule,
-            policy: Some(policy).filter(|policy| !policy.is_empty()),
-            generation: explanation.generation,
-            source: request.requester.source.map(|source| source.to_string()),
-            requester: request.requester,
-            spki_sha256: request.key_fingerprint.to_hex(),
-            csr_sha256: fingerprint_sha256(&request.csr_der).to_hex(),
-            token_id,
+fn item(rejection: store::Rejection) -> Rejection {
+    let request = rejection.request;
+    let token_id = token_id(&request);
+    let explanation = request.explanation;
+    let last = explanation.steps.last();
+    let (rule, policy) = match (&explanation.by, last) {
+        (Some(Deciding::Rule { name, policy }), _) => (Some(name.clone()), policy.clone()),
+        (None, Some(step)) => (Some(step.rule.clone()), step.policy.clone()),
+        (Some(Deciding::Person { .. } | Deciding::Profile), _) | (None, None) => {
+            (None, String::new())
         }
+    };
+    Rejection {
+        request_id: request.id.to_string(),
+        time: explanation.at,
+        door: request.door.to_string(),
+        certname: request.key,
+        state: state(request.state),
+        reason: explanation.code.to_string(),
+        message: explanation.to_string(),
+        rule,
+        policy: Some(policy).filter(|policy| !policy.is_empty()),
+        generation: explanation.generation,
+        source: request.requester.source.map(|source| source.to_string()),
+        requester: request.requester,
+        spki_sha256: request.key_fingerprint.to_hex(),
+        csr_sha256: fingerprint_sha256(&request.csr_der).to_hex(),
+        token_id,
     }
 }
 
@@ -117,7 +77,7 @@ pub(super) const LIST: Operation =
              kept in bounded number.",
         )
         .query::<Listing>()
-        .answers::<Page<RejectionItem>>(200, "A page of rejections.");
+        .answers::<Page<Rejection>>(200, "A page of rejections.");
 
 pub(super) async fn list(
     State(door): State<EnrolDoor>,
@@ -129,6 +89,7 @@ pub(super) async fn list(
     };
     let size = paging.size()?;
     let filter = RejectionFilter {
+        trimmable: false,
         door: listing.door.map(Door::from_text),
         key: listing.certname,
         code: listing.reason,
@@ -138,8 +99,8 @@ pub(super) async fn list(
         // One more tells whether there is another page.
         limit: size.saturating_add(1),
     };
-    let found = door.authority().rejections(filter).await?;
-    let item = |rejection| Some(RejectionItem::of(rejection));
-    let page = Page::of(found, size, |last| last.place, item);
+    let found = door.authority().requests.rejections(filter).await?;
+    let item = |rejection| Some(item(rejection));
+    let page = page_of(found, size, |last| last.place, item);
     Ok(json(StatusCode::OK, &page))
 }

@@ -3,21 +3,21 @@
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use countersign_api::{Approval, Denial, MAX_REASON, Request};
 use countersign_authority::store::{Past, RequestFilter, StoreFault};
 use countersign_authority::{
-    Act, ActFault, Door, OnUnsignable, RequestId, RequestRecord, RequestState,
+    Act, ActFault, Door, OnUnsignable, RequestId, RequestRecord, RequestState, shown,
 };
-use countersign_pki::{UnixTime, terminal_safe};
+use countersign_pki::{UnixTime, pem, terminal_safe};
 use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use tracing::{error, info};
+use tracing::info;
 
-use super::cursor::{DEFAULT_LIMIT, MAX_LIMIT, Page, Paging};
+use super::cursor::{DEFAULT_LIMIT, MAX_LIMIT, Page, Paging, page};
 use super::decisions::without_secrets;
 use super::faults::{Refusal, Refused};
-use super::item::RequestItem;
-use super::number;
+use super::item;
 use super::operation::{Operation, Tag};
 use super::parameters::{Path, Query};
 use super::{Administrator, EnrolDoor, Granted, json, optional_body};
@@ -29,7 +29,7 @@ pub(super) struct Listing {
     /// Only this door.
     door: Option<String>,
     /// Only these states: one, or several with commas.
-    #[schemars(with = "Vec<RequestState>", length(min = 1))]
+    #[schemars(with = "Vec<countersign_api::RequestState>", length(min = 1))]
     state: Option<String>,
     /// Only this name.
     name: Option<String>,
@@ -40,6 +40,9 @@ pub(super) struct Listing {
     since: Option<String>,
     /// Also requests that no longer occupy their name.
     past: bool,
+    /// Only what waits: the newest request of its name, if it is not over, or if evidence was lacking that its sender may bring
+    /// or find when it asks again. `state` and `past` do not count then.
+    waiting: bool,
     /// The cursor of the page before.
     cursor: Option<String>,
     /// How many items a page holds.
@@ -58,37 +61,13 @@ pub(super) struct Named {
     name: String,
 }
 
-/// What may come with an approval.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(rename = "Approval")]
-pub(super) struct Approving {
-    /// Why; at most 1024 characters.
-    #[schemars(length(max = MAX_REASON))]
-    reason: String,
-    /// How long the certificate lives in place of the signer's own lifetime, as far as the signer permits.
-    #[serde(deserialize_with = "number::optional")]
-    #[schemars(range(min = 1, max = number::MAX))]
-    lifetime_seconds: Option<u64>,
-}
-
-/// What may come with a denial.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(rename = "Denial")]
-pub(super) struct Denying {
-    /// Why; at most 1024 characters.
-    #[schemars(length(max = MAX_REASON))]
-    reason: String,
-}
-
 /// Where a page ends: door, name, identity.
 pub(super) type Place = (String, String, String);
 
 pub(super) const LIST: Operation = Operation::new("listRequests", Tag::Requests, "List requests")
     .about("By door, name and identity. Without past=true only those that occupy their name.")
     .query::<Listing>()
-    .answers::<Page<RequestItem>>(200, "A page of requests.");
+    .answers::<Page<Request>>(200, "A page of requests.");
 
 pub(super) async fn list(
     State(door): State<EnrolDoor>,
@@ -101,8 +80,12 @@ pub(super) async fn list(
     let size = paging.size()?;
     let filter = RequestFilter {
         door: listing.door.map(Door::from_text),
-        states: states(listing.state.as_deref())?,
-        live_only: !listing.past,
+        states: match listing.waiting {
+            true => WAITING.to_vec(),
+            false => states(listing.state.as_deref())?,
+        },
+        live_only: !listing.past && !listing.waiting,
+        newest_only: listing.waiting,
         key: listing.name,
         code: listing.reason,
         since: since(listing.since.as_deref())?,
@@ -110,25 +93,28 @@ pub(super) async fn list(
         // One more tells whether there is another page.
         limit: size.saturating_add(1),
     };
-    let mut records = door.authority().requests(filter).await?;
+    let mut records = door.authority().requests.list(filter).await?;
     let has_more = records.len() > size;
     records.truncate(size);
     let next = records.last().filter(|_| has_more).map(place);
     let mut items = Vec::with_capacity(records.len());
     for record in records {
-        let id = record.id;
-        match door.item(record).await? {
-            Some(item) => items.push(item),
-            None => error!(request = %id, "a stored request cannot be read; skipped"),
-        }
+        items.push(door.item(record).await?);
     }
-    Ok(json(StatusCode::OK, &Page::new(items, next.as_ref())))
+    Ok(json(StatusCode::OK, &page(items, next.as_ref())))
 }
+
+/// States that do not end by themselves, or only if something else happens.
+const WAITING: [RequestState; 3] = [
+    RequestState::Pending,
+    RequestState::Approved,
+    RequestState::Undecided,
+];
 
 pub(super) const SHOW: Operation = Operation::new("showRequest", Tag::Requests, "Show a request")
     .about("The request that occupies the name, else the newest that did; with the whole message.")
     .path::<Named>()
-    .answers::<RequestItem>(200, "The request.")
+    .answers::<Request>(200, "The request.")
     .refuses(&[Refused::NotFound]);
 
 pub(super) async fn show(
@@ -139,16 +125,18 @@ pub(super) async fn show(
     let at = Door::from_text(at);
     let found = door
         .authority()
-        .request_at(&at, &name, Past::Include)
+        .requests
+        .at(&at, &name, Past::Include)
         .await?;
     let record = found.ok_or_else(|| no_request(&at, &name))?;
     // Attributes may hold secrets, which nobody but an administrator may see.
     let der = match grant.is_admin() {
-        true => record.csr_der.clone(),
-        false => without_secrets(&record.csr_der).ok_or_else(unreadable)?,
+        true => Some(record.csr_der.clone()),
+        false => without_secrets(&record.csr_der),
     };
-    let item = door.item(record).await?.ok_or_else(unreadable)?;
-    Ok(json(StatusCode::OK, &item.with_csr(&der)))
+    let item = door.item(record).await?;
+    let csr = der.map(|der| pem::encode("CERTIFICATE REQUEST", &der));
+    Ok(json(StatusCode::OK, &Request { csr, ..item }))
 }
 
 pub(super) const APPROVE: Operation =
@@ -158,18 +146,17 @@ pub(super) const APPROVE: Operation =
              sign is refused and stays as it is; a Kubernetes request becomes failed.",
         )
         .path::<Named>()
-        .optional_body::<Approving>()
-        .answers::<RequestItem>(200, "The request after the decision.")
+        .optional_body::<Approval>()
+        .answers::<Request>(200, "The request after the decision.")
         .refuses(&[Refused::NotFound, Refused::Conflict]);
 
 pub(super) async fn approve(
     State(door): State<EnrolDoor>,
     Path(Named { door: at, name }): Path<Named>,
     administrator: Administrator,
-    Granted(grant): Granted,
     body: Bytes,
 ) -> Result<Response, Refusal> {
-    let Approving {
+    let Approval {
         reason,
         lifetime_seconds,
     } = optional_body(&body)?;
@@ -181,7 +168,8 @@ pub(super) async fn approve(
     let at = Door::from_text(at);
     let found = door
         .authority()
-        .request_at(&at, &name, Past::Ignore)
+        .requests
+        .at(&at, &name, Past::Ignore)
         .await?;
     let Some(record) = found else {
         return Err(door.not_waiting(&at, &name).await?);
@@ -193,12 +181,11 @@ pub(super) async fn approve(
         OnUnsignable::Refuse
     };
     let act = Act {
-        expected: door.judge_approval(&grant, &record)?,
         lifetime: lifetime_seconds,
         on_unsignable,
         ..act(at, name, administrator, reason)?
     };
-    let record = door.authority().approve(act).await?;
+    let record = door.authority().requests.approve(act).await?;
     info!(door = %record.door, name = record.key, request = %record.id, "approved");
     door.decided(record).await
 }
@@ -206,8 +193,8 @@ pub(super) async fn approve(
 pub(super) const DENY: Operation = Operation::new("denyRequest", Tag::Requests, "Deny a request")
     .about("Holds for this name and key until the request is deleted.")
     .path::<Named>()
-    .optional_body::<Denying>()
-    .answers::<RequestItem>(200, "The request after the decision.")
+    .optional_body::<Denial>()
+    .answers::<Request>(200, "The request after the decision.")
     .refuses(&[Refused::NotFound, Refused::Conflict]);
 
 pub(super) async fn deny(
@@ -216,14 +203,15 @@ pub(super) async fn deny(
     administrator: Administrator,
     body: Bytes,
 ) -> Result<Response, Refusal> {
-    let Denying { reason } = optional_body(&body)?;
+    let Denial { reason } = optional_body(&body)?;
     let at = Door::from_text(at);
+    let told = shown(&reason);
     let act = act(at.clone(), name.clone(), administrator, reason)?;
-    let record = match door.authority().deny(act).await {
+    let record = match door.authority().requests.deny(act).await {
         Err(ActFault::NotFound { .. }) => return Err(door.not_waiting(&at, &name).await?),
         denied => denied?,
     };
-    info!(door = %record.door, name = record.key, request = %record.id, "denied");
+    info!(door = %record.door, name = record.key, request = %record.id, reason = told, "denied");
     door.decided(record).await
 }
 
@@ -244,7 +232,7 @@ pub(super) async fn delete(
 ) -> Result<Response, Refusal> {
     let at = Door::from_text(at);
     let act = act(at.clone(), name.clone(), administrator, String::new())?;
-    let record = match door.authority().delete(act).await {
+    let record = match door.authority().requests.delete(act).await {
         Err(ActFault::NotFound { .. }) => return Err(door.not_held(&at, &name).await?),
         deleted => deleted?,
     };
@@ -282,7 +270,11 @@ impl EnrolDoor {
 
     /// Where the newest request of a name stands, if it has come to its end and let go of the name.
     async fn over(&self, at: &Door, name: &str) -> Result<Option<RequestState>, StoreFault> {
-        let found = self.authority().request_at(at, name, Past::Include).await?;
+        let found = self
+            .authority()
+            .requests
+            .at(at, name, Past::Include)
+            .await?;
         Ok(match found.map(|record| record.state) {
             Some(
                 state @ (RequestState::Issued
@@ -295,21 +287,20 @@ impl EnrolDoor {
     }
 
     async fn decided(&self, record: RequestRecord) -> Result<Response, Refusal> {
-        let item = self.item(record).await?.ok_or_else(unreadable)?;
-        Ok(json(StatusCode::OK, &item))
+        Ok(json(StatusCode::OK, &self.item(record).await?))
     }
 
-    /// `None`: the stored message cannot be read.
-    pub(super) async fn item(
-        &self,
-        record: RequestRecord,
-    ) -> Result<Option<RequestItem>, StoreFault> {
+    pub(super) async fn item(&self, record: RequestRecord) -> Result<Request, StoreFault> {
         let certificate = match &record.certificate {
-            Some((issuer, serial)) => self.authority().certificate(issuer, serial).await?,
+            Some((issuer, serial)) => self.authority().ledger.get(issuer, serial).await?,
             None => None,
         };
-        let signer = self.authority().signer(&record.signer);
-        Ok(RequestItem::new(record, signer.as_deref(), certificate.as_ref()).ok())
+        let signer = self.authority().rules().signer(&record.signer);
+        Ok(item::request(
+            record,
+            signer.as_deref(),
+            certificate.as_ref(),
+        ))
     }
 }
 
@@ -386,5 +377,3 @@ pub(super) fn unreadable() -> Refusal {
         what: "the stored request cannot be read".to_owned(),
     }
 }
-
-pub(super) const MAX_REASON: usize = 1024; // characters; it stands in explanations, conditions and the audit log

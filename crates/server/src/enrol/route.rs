@@ -2,13 +2,14 @@
 //! it.
 
 use axum::handler::Handler;
-use axum::middleware;
 use axum::routing::{MethodFilter, MethodRouter, on};
 use http::Method;
 
+use super::EnrolDoor;
+use super::admission::Guard;
 use super::operation::Operation;
-use super::{EnrolDoor, admission};
 use crate::access::Needs;
+use crate::frontend::FrontEndLayer;
 
 /// A handler cannot be added without what it needs and without its operation: what is served is guarded and described.
 pub(super) struct Route {
@@ -88,8 +89,11 @@ impl Route {
     pub(super) fn guarded(self, door: &EnrolDoor) -> MethodRouter<EnrolDoor> {
         let none = MethodRouter::new();
         self.calls.into_iter().fold(none, |all, call| {
-            let state = (door.clone(), call.needs, call.max_body);
-            let guard = middleware::from_fn_with_state(state, admission::guard);
+            let guard = FrontEndLayer::new(Guard {
+                door: door.clone(),
+                needs: call.needs,
+                max_body: Some(call.max_body),
+            });
             all.merge(call.answers.route_layer(guard))
         })
     }

@@ -5,114 +5,60 @@
 
 mod item;
 
-use std::collections::BTreeMap;
+pub(super) use item::id as shown_id;
 
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use countersign_api::{EnrolmentToken, EnrolmentTokenDetail, MintedToken, TokenOrder, TokenStatus};
 use countersign_authority::{
-    ListedToken, TokenDetail, TokenFault, TokenFilter, TokenId, TokenOrder, TokenStatus,
-    masked_tokens,
+    ListedToken, TokenDetail, TokenFault, TokenFilter, TokenId, masked_tokens,
 };
-use countersign_pki::oid::{self, Oid};
-use countersign_pki::{UnixTime, terminal_safe};
+use countersign_pki::terminal_safe;
 use countersign_policy::TokenBinding;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::cursor::{DEFAULT_LIMIT, MAX_LIMIT, Page, Paging};
+use super::cursor::{DEFAULT_LIMIT, MAX_LIMIT, Page, Paging, page_of};
 use super::faults::{Refusal, Refused};
-use super::number;
 use super::operation::{Operation, Tag};
 use super::parameters::{Path, Query};
 use super::{Administrator, EnrolDoor, Granted, json, ordered_body};
 use crate::access::{Grant, Names, Needs, Role};
 
-use item::{DetailItem, MintedItem, TokenItem};
-
-/// What a token shall be good for. Whatever is left out is as the configuration has it, or no limit.
-#[derive(Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(rename = "TokenOrder", example = serde_json::json!({"certname": "web01.example.com", "ttl_seconds": 3600}))]
-pub(super) struct Order {
-    /// The one name that it is for. Either this or `glob`.
-    #[schemars(example = "web01.example.com")]
-    certname: Option<String>,
-    /// The names that it is for: `*.` and a domain of at least two labels stands for all names below, however many labels
-    /// they have in front. It needs `max_uses`.
-    #[schemars(example = "*.dmz.example.com")]
-    glob: Option<String>,
-    /// For how many seconds it is good; without, as configured (`tokens.default_ttl`).
-    #[serde(deserialize_with = "number::optional")]
-    #[schemars(range(min = 1, max = number::MAX))]
-    ttl_seconds: Option<u64>,
-    /// For how many certificates it is good; without, one.
-    #[serde(deserialize_with = "number::optional")]
-    #[schemars(range(min = 1, max = 1000))]
-    max_uses: Option<u64>,
-    /// Before this it is not good.
-    not_before: Option<UnixTime>,
-    /// Alternative names beside the name itself, as `DNS:x` or `IP:y`.
-    #[schemars(example = &["DNS:www.example.com"])]
-    allowed_sans: Vec<String>,
-    /// The extensions that may be asked for, by short name or dotted identifier, each with the values that it may have;
-    /// without, those that the signer permits.
-    allowed_extensions: Option<BTreeMap<String, Vec<String>>>,
-    /// The one public key (SubjectPublicKeyInfo) that it is for: its SHA-256 in hexadecimal digits.
-    spki_sha256: Option<String>,
-    /// The networks that the request must come from, as `192.0.2.0/24`; without, any.
-    #[schemars(example = &["192.0.2.0/24"])]
-    source_cidrs: Vec<String>,
-    /// Whether the certificate that the name has may be replaced; it is revoked then. That needs the role `sign` for the
-    /// name beside `mint`.
-    allow_replace: bool,
-    /// Whether earlier tokens of the name stay good.
-    keep_existing: bool,
-    /// The one signer that it is for.
-    #[schemars(example = "countersign.dev/puppet-agent")]
-    profile: Option<String>,
-    /// What it is called elsewhere, for deciders.
-    external_ref: String,
-    /// For people.
-    note: String,
-}
-
-impl TryFrom<Order> for TokenOrder {
-    type Error = Refusal;
-
-    fn try_from(order: Order) -> Result<Self, Refusal> {
-        let binding = match (order.certname, order.glob) {
-            (Some(name), None) => TokenBinding::Exact(name.to_ascii_lowercase()),
-            (None, Some(pattern)) => TokenBinding::Glob(pattern.to_ascii_lowercase()),
-            (Some(_), Some(_)) => {
-                let what = "certname and glob: a token is for one name or for a pattern, not for both; leave one out";
-                return Err(Refusal::unprocessable(what));
-            }
-            (None, None) => {
-                let what = "certname: say which name the token is for, or with glob which names";
-                return Err(Refusal::unprocessable(what));
-            }
-        };
-        Ok(Self {
-            binding,
-            ttl_seconds: order.ttl_seconds,
-            // More than is possible stays more than is permitted.
-            max_uses: order
-                .max_uses
-                .map(|uses| u32::try_from(uses).unwrap_or(u32::MAX)),
-            not_before: order.not_before,
-            allowed_sans: order.allowed_sans,
-            allowed_extensions: order.allowed_extensions,
-            spki_sha256: order.spki_sha256,
-            source_cidrs: order.source_cidrs,
-            allow_replace: order.allow_replace,
-            keep_existing: order.keep_existing,
-            profile: order.profile,
-            external_ref: order.external_ref,
-            note: order.note,
-        })
-    }
+/// The order as the engine takes it.
+fn order(order: TokenOrder) -> Result<countersign_authority::TokenOrder, Refusal> {
+    let binding = match (order.certname, order.glob) {
+        (Some(name), None) => TokenBinding::Exact(name.to_ascii_lowercase()),
+        (None, Some(pattern)) => TokenBinding::Glob(pattern.to_ascii_lowercase()),
+        (Some(_), Some(_)) => {
+            let what = "certname and glob: a token is for one name or for a pattern, not for both; leave one out";
+            return Err(Refusal::unprocessable(what));
+        }
+        (None, None) => {
+            let what = "certname: say which name the token is for, or with glob which names";
+            return Err(Refusal::unprocessable(what));
+        }
+    };
+    Ok(countersign_authority::TokenOrder {
+        binding,
+        ttl_seconds: order.ttl_seconds,
+        // More than is possible stays more than is permitted.
+        max_uses: order
+            .max_uses
+            .map(|uses| u32::try_from(uses).unwrap_or(u32::MAX)),
+        not_before: order.not_before,
+        allowed_sans: order.allowed_sans,
+        allowed_extensions: order.allowed_extensions,
+        spki_sha256: order.spki_sha256,
+        source_cidrs: order.source_cidrs,
+        allow_replace: order.allow_replace,
+        keep_existing: order.keep_existing,
+        profile: order.profile,
+        external_ref: order.external_ref,
+        note: order.note,
+    })
 }
 
 /// What may come with an order beside its body.
@@ -170,23 +116,20 @@ pub(super) const CREATE: Operation = Operation::new("mintToken", Tag::Tokens, "M
          is true.",
     )
     .headers::<OrderHeaders>()
-    .body::<Order>()
-    .answers::<MintedItem<'_>>(201, "The token.")
+    .body::<TokenOrder>()
+    .answers::<MintedToken>(201, "The token.")
     .refuses(&[Refused::Conflict, Refused::Unprocessable]);
 
 pub(super) async fn create(
     State(door): State<EnrolDoor>,
     Administrator(actor): Administrator,
-    Granted(grant): Granted,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Refusal> {
-    let order: Order = ordered_body(&body)?;
-    let order = TokenOrder::try_from(order)?;
-    may_mint(&grant, &order)?;
+    let order = order(ordered_body(&body)?)?;
     let key = idempotency_key(&headers)?;
-    let minted = door.authority().mint_token(order, &actor, key).await?;
-    Ok(json(StatusCode::CREATED, &MintedItem::of(&minted)))
+    let minted = door.authority().tokens.mint(order, &actor, key).await?;
+    Ok(json(StatusCode::CREATED, &item::minted(&minted)))
 }
 
 pub(super) const LIST: Operation = Operation::new("listTokens", Tag::Tokens, "List tokens")
@@ -195,7 +138,7 @@ pub(super) const LIST: Operation = Operation::new("listTokens", Tag::Tokens, "Li
          cursor leads on.",
     )
     .query::<Listing>()
-    .answers::<Page<TokenItem>>(200, "A page of tokens.");
+    .answers::<Page<EnrolmentToken>>(200, "A page of tokens.");
 
 pub(super) async fn list(
     State(door): State<EnrolDoor>,
@@ -209,27 +152,27 @@ pub(super) async fn list(
     let size = paging.size()?;
     let filter = TokenFilter {
         certname: listing.certname.map(|name| name.to_ascii_lowercase()),
-        status: listing.status,
+        status: listing.status.map(item::asked_status),
         unused: listing.unused,
         now: door.authority().now(),
         after: paging.place::<String>()?.map(after).transpose()?,
         // One more tells whether there is another page.
         limit: size.saturating_add(1),
     };
-    let found = door.authority().tokens(filter).await?;
+    let found = door.authority().tokens.list(filter).await?;
     let place = |last: &ListedToken| last.record.id.as_str().to_owned();
     let item = |token: ListedToken| {
         let is_seen = sees(&grant, &token.record.binding);
-        is_seen.then(|| TokenItem::of(token))
+        is_seen.then(|| item::token(token))
     };
-    let page = Page::of(found, size, place, item);
+    let page = page_of(found, size, place, item);
     Ok(json(StatusCode::OK, &page))
 }
 
 pub(super) const SHOW: Operation = Operation::new("showToken", Tag::Tokens, "Show a token")
     .about("With its uses, oldest first.")
     .path::<Named>()
-    .answers::<DetailItem>(200, "The token.")
+    .answers::<EnrolmentTokenDetail>(200, "The token.")
     .refuses(&[Refused::NotFound]);
 
 pub(super) async fn show(
@@ -238,7 +181,7 @@ pub(super) async fn show(
     Path(named): Path<Named>,
 ) -> Result<Response, Refusal> {
     let detail = door.token(&grant, &named.id()?).await?;
-    Ok(json(StatusCode::OK, &DetailItem::of(detail)))
+    Ok(json(StatusCode::OK, &item::detail(detail)))
 }
 
 pub(super) const REVOKE: Operation = Operation::new("revokeToken", Tag::Tokens, "Revoke a token")
@@ -254,24 +197,16 @@ pub(super) const REVOKE: Operation = Operation::new("revokeToken", Tag::Tokens, 
 pub(super) async fn revoke(
     State(door): State<EnrolDoor>,
     Administrator(actor): Administrator,
-    Granted(grant): Granted,
     Path(named): Path<Named>,
     Query(Revoking {
         revoke_certificates,
     }): Query<Revoking>,
 ) -> Result<Response, Refusal> {
-    if revoke_certificates {
-        // Who only mints does not revoke certificates; that is known before anything is looked up.
-        grant.demand(Needs::Sign(Names::Within), None)?;
-    }
     let id = named.id()?;
-    let binding = door.owned(&grant, &id).await?;
-    if let Some(binding) = binding.filter(|_| revoke_certificates) {
-        grant.demand(Needs::Sign(Names::InPath), Some(binding.value()))?;
-    }
     let revoked = door
         .authority()
-        .revoke_token(&id, revoke_certificates, &actor);
+        .tokens
+        .revoke(&id, revoke_certificates, &actor);
     revoked.await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
@@ -288,32 +223,19 @@ pub(super) const RELEASE: Operation =
 pub(super) async fn release(
     State(door): State<EnrolDoor>,
     Administrator(actor): Administrator,
-    Granted(grant): Granted,
     Path(named): Path<Named>,
 ) -> Result<Response, Refusal> {
     let id = named.id()?;
-    door.owned(&grant, &id).await?;
-    door.authority().release_token(&id, &actor).await?;
+    door.authority().tokens.release(&id, &actor).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 impl EnrolDoor {
     /// A token, if the caller may see it.
     async fn token(&self, grant: &Grant, id: &TokenId) -> Result<TokenDetail, Refusal> {
-        let found = self.authority().token(id).await?;
+        let found = self.authority().tokens.get(id).await?;
         let seen = found.filter(|token| sees(grant, &token.listed.record.binding));
         seen.ok_or_else(|| not_found(id.as_str()))
-    }
-
-    /// Whom a token is for, if that limits the caller. One for other names is not there.
-    async fn owned(&self, grant: &Grant, id: &TokenId) -> Result<Option<TokenBinding>, Refusal> {
-        if [Role::Mint, Role::Sign].map(|role| grant.reaches_everything(role)) == [true; 2] {
-            return Ok(None);
-        }
-        let found = self.authority().token(id).await?;
-        let binding = found.map(|token| token.listed.record.binding);
-        let binding = binding.filter(|binding| mints(grant, binding));
-        binding.map(Some).ok_or_else(|| not_found(id.as_str()))
     }
 }
 
@@ -326,34 +248,6 @@ fn mints(grant: &Grant, binding: &TokenBinding) -> bool {
 
 fn sees(grant: &Grant, binding: &TokenBinding) -> bool {
     grant.reaches_everything(Role::Read) || mints(grant, binding)
-}
-
-/// Whoever mints lets names into certificates: as with machines, a limited role reaches DNS names alone. What gives rights
-/// is for those who have them all.
-fn may_mint(grant: &Grant, order: &TokenOrder) -> Result<(), Refusal> {
-    let within = Needs::Mint(Names::InPath);
-    let name = order.binding.value();
-    grant.demand(within, Some(name))?;
-    if order.allow_replace {
-        // It revokes what the name has, and lets one in again that was put out.
-        grant.demand(Needs::Sign(Names::InPath), Some(name))?;
-    }
-    for san in &order.allowed_sans {
-        let lower = san.to_ascii_lowercase();
-        match lower.strip_prefix("dns:") {
-            Some(dns) if dns == name => {}
-            Some(dns) => grant.demand(within, Some(dns))?,
-            None => grant.demand(Needs::Mint(Names::All), None)?,
-        }
-    }
-    let extensions = order.allowed_extensions.iter().flatten();
-    for (word, _) in extensions {
-        let known = oid::puppet_oid(word).or_else(|| Oid::parse(word).ok());
-        if known.is_some_and(|oid| oid.is_under(&oid::PP_AUTH)) {
-            grant.demand(Needs::Admin, None)?;
-        }
-    }
-    Ok(())
 }
 
 /// The client's word for its order.

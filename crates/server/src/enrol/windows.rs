@@ -3,97 +3,53 @@
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use countersign_authority::{MAX_ISSUANCES, MAX_WINDOW_SECONDS, WindowFault};
+use countersign_api::{Window, WindowOpening, WindowState};
+use countersign_authority::WindowFault;
 use countersign_pki::UnixTime;
-use countersign_policy::BuildWindow;
+use countersign_policy::{BuildWindow, Rule, RuleEffect, RuleKind};
 use http::StatusCode;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-use super::cursor::{DEFAULT_LIMIT, MAX_LIMIT, Page, Paging};
+use super::cursor::{DEFAULT_LIMIT, MAX_LIMIT, Page, Paging, page_of};
 use super::faults::{Refusal, Refused};
 use super::machines::put_status;
-use super::number;
 use super::operation::{Operation, Tag};
 use super::parameters::{Path, Query};
 use super::{Administrator, EnrolDoor, json, optional_body};
 
-/// What a window shall be. Whatever is left out has a default.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(rename = "WindowOpening")]
-pub(super) struct Opening {
-    /// From then on; without, from now on.
-    opens_at: Option<UnixTime>,
-    /// Until then, at most 30 days later.
-    closes_at: Option<UnixTime>,
-    /// For so long, in place of `closes_at`; without both, two hours.
-    #[serde(deserialize_with = "number::optional")]
-    #[schemars(range(min = 1, max = MAX_WINDOW_SECONDS))]
-    seconds: Option<u64>,
-    /// How many certificates it is good for.
-    #[serde(deserialize_with = "number::optional")]
-    #[schemars(range(min = 1, max = MAX_ISSUANCES))]
-    max_issuances: Option<u64>,
-    /// Only an explicit `false` trusts the name alone.
-    require_token: Option<bool>,
-}
-
-/// One build window.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "Window")]
-pub(super) struct WindowItem {
-    /// The name that may enrol, in lower case.
-    certname: String,
-    /// From then on.
-    opens_at: UnixTime,
-    /// Until then.
-    closes_at: UnixTime,
-    /// How many certificates it is good for.
-    max_issuances: u32,
-    /// How many it has given.
-    issuances: u32,
-    /// Whether a token must come with the request.
-    require_token: bool,
-    /// Where it stands now.
-    state: WindowState,
-}
-
-/// Where a window stands at this moment.
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum WindowState {
-    /// Its time has not come.
-    Waiting,
-    /// It is good for a certificate.
-    Open,
-    /// It has given all that it was for.
-    Used,
-    /// Its time is over.
-    Closed,
-}
-
-impl WindowItem {
-    fn of(window: BuildWindow, now: UnixTime) -> Self {
-        let state = if now >= window.closes_at {
-            WindowState::Closed
-        } else if window.issuances >= window.max_issuances {
-            WindowState::Used
-        } else if now < window.opens_at {
-            WindowState::Waiting
-        } else {
-            WindowState::Open
-        };
-        Self {
-            certname: window.certname,
-            opens_at: window.opens_at,
-            closes_at: window.closes_at,
-            max_issuances: window.max_issuances,
-            issuances: window.issuances,
-            require_token: window.require_token,
-            state,
-        }
+fn item(window: BuildWindow, now: UnixTime, honoured_by: Vec<String>) -> Window {
+    let state = if now >= window.closes_at {
+        WindowState::Closed
+    } else if window.issuances >= window.max_issuances {
+        WindowState::Used
+    } else if now < window.opens_at {
+        WindowState::Waiting
+    } else {
+        WindowState::Open
+    };
+    Window {
+        certname: window.certname,
+        opens_at: window.opens_at,
+        closes_at: window.closes_at,
+        max_issuances: window.max_issuances,
+        issuances: window.issuances,
+        require_token: window.require_token,
+        state,
+        honoured_by,
     }
+}
+
+/// The rules in force that approve by a window.
+fn honouring_rules(door: &EnrolDoor) -> Vec<String> {
+    let rules = door.authority().rules();
+    let is_window = |kind: &RuleKind| matches!(kind, RuleKind::Window);
+    let honours =
+        |rule: &&Rule| rule.effect == RuleEffect::Approve && rule.kinds.iter().any(is_window);
+    let honouring = rules.policy.rules.iter().filter(honours);
+    honouring
+        .map(|rule| format!("{}/{}", rule.policy, rule.name))
+        .collect()
 }
 
 /// The parameters of the list.
@@ -119,7 +75,7 @@ pub(super) const LIST: Operation =
     Operation::new("listWindows", Tag::Inventory, "List build windows")
         .about("By name, closed ones of the last day included.")
         .query::<Listing>()
-        .answers::<Page<WindowItem>>(200, "A page of windows.");
+        .answers::<Page<Window>>(200, "A page of windows.");
 
 pub(super) async fn list(
     State(door): State<EnrolDoor>,
@@ -133,36 +89,41 @@ pub(super) async fn list(
     // One more tells whether there is another page.
     let windows = door
         .authority()
+        .inventory
         .windows(paging.place::<String>()?, size.saturating_add(1))
         .await?;
     let now = door.authority().now();
     let place = |last: &BuildWindow| last.certname.clone();
-    let page = Page::of(windows, size, place, |one| Some(WindowItem::of(one, now)));
+    let rules = honouring_rules(&door);
+    let page = page_of(windows, size, place, |one| {
+        Some(item(one, now, rules.clone()))
+    });
     Ok(json(StatusCode::OK, &page))
 }
 
 pub(super) const SHOW: Operation =
     Operation::new("showWindow", Tag::Inventory, "Show a build window")
         .path::<Named>()
-        .answers::<WindowItem>(200, "The window.")
+        .answers::<Window>(200, "The window.")
         .refuses(&[Refused::NotFound]);
 
 pub(super) async fn show(
     State(door): State<EnrolDoor>,
     Path(Named { certname }): Path<Named>,
 ) -> Result<Response, Refusal> {
-    let found = door.authority().window(&certname).await?;
+    let found = door.authority().inventory.window(&certname).await?;
     let window = found.ok_or(WindowFault::NotFound { certname })?;
-    let item = WindowItem::of(window, door.authority().now());
-    Ok(json(StatusCode::OK, &item))
+    let now = door.authority().now();
+    let rules = honouring_rules(&door);
+    Ok(json(StatusCode::OK, &item(window, now, rules)))
 }
 
 pub(super) const PUT: Operation =
     Operation::new("openWindow", Tag::Inventory, "Open a build window")
         .about("In the place of the one that the name has. Without `require_token: false` a token must come with the request.")
         .path::<Named>()
-        .optional_body::<Opening>()
-        .answers::<WindowItem>(200, "The window; the name had one before.")
+        .optional_body::<WindowOpening>()
+        .answers::<Window>(200, "The window; the name had one before.")
         .or_answers(201, "The window, which is new.")
         .refuses(&[Refused::Conflict]);
 
@@ -173,7 +134,7 @@ pub(super) async fn put(
     Administrator(actor): Administrator,
     body: Bytes,
 ) -> Result<Response, Refusal> {
-    let opening: Opening = optional_body(&body)?;
+    let opening: WindowOpening = optional_body(&body)?;
     let now = door.authority().now();
     let opens_at = opening.opens_at.unwrap_or(now);
     let closes_at = match (opening.closes_at, opening.seconds) {
@@ -193,8 +154,13 @@ pub(super) async fn put(
         issuances: 0,
         require_token: opening.require_token.unwrap_or(true),
     };
-    let (window, put) = door.authority().open_window(window, &actor).await?;
-    Ok(json(put_status(put), &WindowItem::of(window, now)))
+    let (window, put) = door
+        .authority()
+        .inventory
+        .open_window(window, &actor)
+        .await?;
+    let rules = honouring_rules(&door);
+    Ok(json(put_status(put), &item(window, now, rules)))
 }
 
 pub(super) const DELETE: Operation =
@@ -208,8 +174,16 @@ pub(super) async fn delete(
     Path(Named { certname }): Path<Named>,
     Administrator(actor): Administrator,
 ) -> Result<Response, Refusal> {
-    door.authority().close_window(&certname, &actor).await?;
+    door.authority()
+        .inventory
+        .close_window(&certname, &actor)
+        .await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 const DEFAULT_SECONDS: u64 = 2 * 3600; // a build takes less
+
+const _: () = {
+    assert!(countersign_api::MAX_WINDOW_SECONDS == countersign_authority::MAX_WINDOW_SECONDS);
+    assert!(countersign_api::MAX_ISSUANCES == countersign_authority::MAX_ISSUANCES);
+};

@@ -1,19 +1,14 @@
 //! Who is let in: the holders of a few names' certificates, for every call alike.
 
-use axum::body::Body;
-use axum::extract::{Request, State};
-use axum::middleware::Next;
 use axum::response::Response;
-use countersign_policy::Requester;
+use countersign_authority::{Actor, shown};
 use http::request::Parts;
-use tracing::{error, info};
 
 use super::{ForemanDoor, answer};
 use crate::access::{Access, Entry, Grant, Holder, Names, Needs, Role};
-use crate::body;
+use crate::frontend::{Admission, CallFault, Refused};
 use crate::peer::Peer;
 use crate::puppet::Caller;
-use crate::redaction::shown;
 
 /// The hosts that may call; none: nobody may. Cheap to clone; clones change together.
 #[derive(Clone, Debug)]
@@ -58,67 +53,49 @@ impl TrustedHosts {
 
 /// Who calls. Present on every call that was let through.
 #[derive(Clone)]
-pub(super) struct TrustedHost {
-    pub(super) requester: Requester,
-    pub(super) grant: Grant,
+pub(crate) struct TrustedHost {
+    pub(super) actor: Actor,
 }
 
-/// Lets the calls of trusted hosts through, with whole bodies.
-pub(super) async fn admit(
-    State(door): State<ForemanDoor>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let (mut parts, body) = request.into_parts();
-    if let Err(refused) = door.admit(&parts) {
-        return refused.answer();
+impl Admission for ForemanDoor {
+    type Caller = TrustedHost;
+
+    async fn judge(
+        &self,
+        peer: &Peer,
+        head: &mut Parts,
+    ) -> Result<(TrustedHost, Option<usize>), Refused> {
+        Ok((self.admit(peer, head)?, Some(self.puppet.max_request())))
     }
-    let body = match body::read(body, door.puppet.max_request()).await {
-        Ok(body) => body,
-        Err(fault) => return answer::bad_body(fault),
-    };
-    // Who sends the body long after the head is judged as what it is when it acts.
-    match door.admit(&parts) {
-        Ok(host) => parts.extensions.insert(host),
-        Err(refused) => return refused.answer(),
-    };
-    next.run(Request::from_parts(parts, Body::from(body))).await
-}
 
-/// Why a call is not let through.
-enum Refused {
-    /// It came without its connection.
-    Unconnected,
-    /// In words for whoever calls.
-    Forbidden(String),
-}
+    async fn judge_again(
+        &self,
+        peer: &Peer,
+        head: &Parts,
+        _host: TrustedHost,
+    ) -> Result<TrustedHost, Refused> {
+        self.admit(peer, head)
+    }
 
-impl Refused {
-    fn answer(self) -> Response {
-        match self {
-            Self::Unconnected => answer::internal(),
-            Self::Forbidden(why) => answer::forbidden(why),
+    fn failed(&self, fault: CallFault) -> Response {
+        match fault {
+            CallFault::NoPeer => answer::internal(),
+            CallFault::Body(fault) => answer::bad_body(fault),
         }
     }
 }
 
 impl ForemanDoor {
-    fn admit(&self, parts: &Parts) -> Result<TrustedHost, Refused> {
-        let Some(peer) = parts.extensions.get::<Peer>() else {
-            error!("a request arrived without its peer");
-            return Err(Refused::Unconnected);
-        };
-        let foreign = peer.foreign_name(self.authority().now());
-        let caller = match foreign {
-            Some(certname) => Caller::Agent { certname },
+    fn admit(&self, peer: &Peer, parts: &Parts) -> Result<TrustedHost, Refused> {
+        let caller = match peer.foreign_name(self.authority().now()) {
+            Some(certname) => Caller::Agent {
+                certname: certname.to_owned(),
+            },
             None => Caller::of(peer, self.authority(), self.puppet.issuer()),
         };
         let path = shown(parts.uri.path());
-        let refused = |why: String| {
-            info!(%path, method = %parts.method, %caller, "forbidden");
-            Err(Refused::Forbidden(why))
-        };
-        let certname = match caller {
+        let refused = |why: String| Err(answer::forbidden(why).into());
+        let certname = match &caller {
             Caller::Nobody => return refused("No client SSL certificate supplied".to_owned()),
             Caller::Refused => {
                 let why = "The client SSL certificate does not count here: it has ended, was revoked, or is of another \
@@ -129,8 +106,7 @@ impl ForemanDoor {
         };
         match self.trusted.grant(certname) {
             Some(grant) => Ok(TrustedHost {
-                requester: caller.requester(peer),
-                grant,
+                actor: Actor::with_roles(caller.requester(peer), grant),
             }),
             None => refused(format!(
                 "Untrusted client {certname} attempted to access {path}. Check foreman.trusted_hosts in the \

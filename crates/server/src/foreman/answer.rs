@@ -2,8 +2,8 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use countersign_authority::Broken;
 use countersign_authority::store::StoreFault;
+use countersign_authority::{EngineError, shown};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
@@ -11,7 +11,7 @@ use tracing::{error, warn};
 
 use crate::body::BodyFault;
 use crate::limits::TooMany;
-use crate::redaction::shown;
+use crate::refusal::because;
 
 /// It is done, and there is nothing to say: Foreman reads an empty body as `true`.
 pub(super) fn done() -> Response {
@@ -40,28 +40,25 @@ pub(super) fn secret_json(body: &impl Serialize) -> Response {
 
 /// What the smart proxy answers whenever something was not done.
 pub(super) fn failed(what: &str, why: &dyn std::fmt::Display) -> Response {
-    with(
-        StatusCode::NOT_ACCEPTABLE,
-        TEXT,
-        // A secret that was mistaken for a name may stand in the reason.
-        shown(&format!("Failed to {what}: {why}")),
-    )
+    // A secret that was mistaken for a name may stand in the reason.
+    let why = shown(&format!("Failed to {what}: {why}"));
+    refused(StatusCode::NOT_ACCEPTABLE, why)
 }
 
 /// The same where the machinery failed: whoever asks is told no more than that.
-pub(super) fn broken(what: &str, fault: &Broken) -> Response {
+pub(super) fn broken(what: &str, fault: &EngineError) -> Response {
     match fault {
-        Broken::Store(fault) => store(what, fault),
-        Broken::Contended | Broken::ShuttingDown | Broken::Sign(_) => {
+        EngineError::Store(fault) => store(what, fault),
+        EngineError::Contended | EngineError::ShuttingDown | EngineError::Sign(_) => {
             warn!(%fault, "not served for now");
             failed(what, fault)
         }
-        Broken::Draft(_)
-        | Broken::Defect
-        | Broken::Entropy(_)
-        | Broken::Encode(_)
-        | Broken::Serials(_)
-        | Broken::StoredRequest { .. } => {
+        EngineError::Draft(_)
+        | EngineError::Defect
+        | EngineError::Entropy(_)
+        | EngineError::Encode(_)
+        | EngineError::Serials(_)
+        | EngineError::StoredRequest { .. } => {
             error!(error = fault as &dyn std::error::Error, "request failed");
             failed(what, fault)
         }
@@ -77,7 +74,7 @@ pub(super) fn store(what: &str, fault: &StoreFault) -> Response {
 }
 
 pub(super) fn forbidden(why: String) -> Response {
-    with(StatusCode::FORBIDDEN, TEXT, why)
+    refused(StatusCode::FORBIDDEN, why)
 }
 
 /// A request that is not to be signed.
@@ -108,7 +105,7 @@ pub(super) fn internal() -> Response {
 
 pub(super) fn too_many(fault: TooMany) -> Response {
     let seconds = HeaderValue::from(fault.retry_after);
-    let mut response = with(StatusCode::TOO_MANY_REQUESTS, TEXT, fault.to_string());
+    let mut response = refused(StatusCode::TOO_MANY_REQUESTS, fault.to_string());
     response.headers_mut().insert(RETRY_AFTER, seconds);
     response
 }
@@ -120,7 +117,12 @@ pub(super) fn bad_body(fault: BodyFault) -> Response {
         BodyFault::TooSlow => StatusCode::REQUEST_TIMEOUT,
         BodyFault::BrokenOff => StatusCode::BAD_REQUEST,
     };
-    with(status, TEXT, fault.to_string())
+    refused(status, fault.to_string())
+}
+
+/// A refusal. What its sender is told is in the log, too.
+fn refused(status: StatusCode, why: String) -> Response {
+    because(with(status, TEXT, why.clone()), why)
 }
 
 fn with(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response {

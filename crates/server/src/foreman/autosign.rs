@@ -7,7 +7,7 @@ use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use countersign_authority::store::StoreFault;
-use countersign_authority::{TokenFault, TokenFilter, TokenOrder, TokenStatus};
+use countersign_authority::{TokenFault, TokenFilter, TokenOrder, TokenStatus, shown};
 use countersign_policy::TokenBinding;
 use http::{HeaderMap, Uri};
 use serde_json::json;
@@ -15,7 +15,6 @@ use tracing::info;
 
 use super::admission::TrustedHost;
 use super::{ForemanDoor, answer, parameters};
-use crate::redaction::shown;
 
 /// `GET /puppet/ca/autosign`: the names that have a token which can be used.
 pub(super) async fn list(State(door): State<ForemanDoor>) -> Response {
@@ -35,7 +34,7 @@ pub(super) async fn enable(
     body: Bytes,
 ) -> Response {
     let what = format!("enable autosign for {}", shown(&certname));
-    let longest = door.authority().longest_token_seconds();
+    let longest = door.authority().tokens.longest_seconds();
     let minutes = parameters::token_ttl(&uri, &headers, &body);
     let order = TokenOrder {
         // Foreman does not look at the time it asked for, and a build must not fail for it.
@@ -43,17 +42,13 @@ pub(super) async fn enable(
         note: "minted through the Foreman listener".to_owned(),
         ..TokenOrder::exact(&certname)
     };
-    match door
-        .authority()
-        .mint_token(order, &host.requester, None)
-        .await
-    {
+    match door.authority().tokens.mint(order, &host.actor, None).await {
         Ok(minted) => {
             let id = &minted.record.id;
-            info!(name = certname, token = %id, actor = %host.requester, "minted for a build");
+            info!(name = certname, token = %id, actor = %host.actor, "minted for a build");
             answer::secret_json(&json!({"generated_token": minted.token.expose()}))
         }
-        Err(TokenFault::Broken(fault)) => answer::broken(&what, &fault),
+        Err(TokenFault::Engine(fault)) => answer::broken(&what, &fault),
         Err(fault) => answer::failed(&what, &fault),
     }
 }
@@ -66,18 +61,18 @@ pub(super) async fn disable(
 ) -> Response {
     let revoked = door
         .authority()
-        .revoke_tokens_of(&certname, &host.requester)
+        .tokens
+        .revoke_of(&certname, &host.actor)
         .await;
+    let what = || format!("remove autosign for {}", shown(&certname));
     match revoked {
         Ok(count) => {
             let name = shown(&certname);
-            info!(name, count, actor = %host.requester, "tokens taken back");
+            info!(name, count, actor = %host.actor, "tokens taken back");
             answer::done()
         }
-        Err(TokenFault::Broken(fault)) => {
-            let what = format!("remove autosign for {}", shown(&certname));
-            answer::broken(&what, &fault)
-        }
+        Err(fault @ TokenFault::Forbidden(_)) => answer::failed(&what(), &fault),
+        Err(TokenFault::Engine(fault)) => answer::broken(&what(), &fault),
         // Nobody of that name could have one.
         Err(
             TokenFault::Disabled
@@ -95,7 +90,7 @@ impl ForemanDoor {
     /// There are at most as many as tokens may be active.
     async fn autosigned(&self) -> Result<BTreeSet<String>, StoreFault> {
         let mut names = BTreeSet::new();
-        if !self.authority().tokens_enabled() {
+        if !self.authority().tokens.enabled() {
             return Ok(names);
         }
         let mut filter = TokenFilter {
@@ -103,7 +98,7 @@ impl ForemanDoor {
             ..TokenFilter::newest(self.authority().now(), PAGE)
         };
         loop {
-            let page = self.authority().tokens(filter.clone()).await?;
+            let page = self.authority().tokens.list(filter.clone()).await?;
             let is_last = page.len() < PAGE;
             filter.after = page.last().map(|last| last.record.id.clone());
             names.extend(

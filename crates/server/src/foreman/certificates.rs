@@ -9,7 +9,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use bytes::Bytes;
 use countersign_authority::store::StoreFault;
-use countersign_authority::{ActFault, LedgerEntry, RequestId, RequestRecord, RevokeFault};
+use countersign_authority::{ActFault, LedgerEntry, RequestId, RequestRecord, RevokeFault, shown};
 use countersign_pki::{UnixTime, sha256_colon};
 use futures_util::{StreamExt as _, stream};
 use serde::Serialize;
@@ -18,14 +18,13 @@ use tracing::{error, info};
 
 use super::admission::TrustedHost;
 use super::{ForemanDoor, answer};
-use crate::puppet::{Certname, PuppetDoor, REVOCATION_REASON, Unsigned, date, integer};
-use crate::redaction::shown;
+use crate::puppet::{Certname, PuppetDoor, REVOCATION_REASON, date, integer};
 
 /// `GET /puppet/ca`: an object with a member for every name, of any length.
 pub(super) async fn list(State(door): State<ForemanDoor>) -> Response {
     let mut listing = Listing {
         door,
-        next: Some(Place::Requests { after: None }),
+        next: Some(Cursor::Requests { after: None }),
         is_begun: false,
     };
     // A store that fails at once is answered with a status; later it can only cut the answer short.
@@ -59,10 +58,10 @@ pub(super) async fn sign(
     if let Err(fault) = Certname::parse(&certname) {
         return answer::failed(&what, &fault);
     }
-    let act = PuppetDoor::act(&certname, host.requester, "");
-    match door.puppet.sign_within(&host.grant, act).await {
+    let act = PuppetDoor::act(&certname, host.actor, "");
+    match door.puppet.sign(act).await {
         Ok(_) => answer::done(),
-        Err(Unsigned::Fault(ActFault::Broken(fault))) => answer::broken(&what, &fault),
+        Err(ActFault::Engine(fault)) => answer::broken(&what, &fault),
         Err(fault) => answer::failed(&what, &fault),
     }
 }
@@ -103,22 +102,35 @@ impl ForemanDoor {
     async fn clean(&self, certname: &str, host: &TrustedHost) -> Response {
         let what = format!("remove certificate(s) for {}", shown(certname));
         let (authority, issuer) = (self.authority(), self.puppet.issuer());
-        let (names, actor) = (vec![certname.to_owned()], &host.requester);
-        let cleaned = authority.clean(issuer, names, REVOCATION_REASON, actor);
+        let (names, actor) = (vec![certname.to_owned()], &host.actor);
+        let cleaned = authority
+            .ledger
+            .clean(issuer, names, REVOCATION_REASON, actor);
         match cleaned.await {
             Ok(_) | Err(RevokeFault::NoCertificate { .. }) => {}
-            Err(fault @ RevokeFault::UnknownIssuer { .. }) => return answer::failed(&what, &fault),
-            Err(RevokeFault::Broken(fault)) => return answer::broken(&what, &fault),
+            Err(fault @ (RevokeFault::UnknownIssuer { .. } | RevokeFault::Forbidden(_))) => {
+                return answer::failed(&what, &fault);
+            }
+            Err(RevokeFault::Engine(fault)) => return answer::broken(&what, &fault),
         }
         // And the request that waits, which cleaning leaves.
         let door = PuppetDoor::DOOR;
-        match authority.retire(issuer, certname, &door, actor).await {
+        match authority
+            .ledger
+            .retire(issuer, certname, &door, actor)
+            .await
+        {
             Ok(_) => {
                 let name = shown(certname);
                 info!(name, %actor, "cleaned");
                 answer::done()
             }
-            Err(fault) => answer::broken(&what, &fault),
+            Err(RevokeFault::Engine(fault)) => answer::broken(&what, &fault),
+            Err(
+                fault @ (RevokeFault::NoCertificate { .. }
+                | RevokeFault::UnknownIssuer { .. }
+                | RevokeFault::Forbidden(_)),
+            ) => answer::failed(&what, &fault),
         }
     }
 }
@@ -160,11 +172,11 @@ impl Described {
 /// How far a listing has come.
 struct Listing {
     door: ForemanDoor,
-    next: Option<Place>,
+    next: Option<Cursor>,
     is_begun: bool,
 }
 
-enum Place {
+enum Cursor {
     Requests { after: Option<(String, RequestId)> },
     Certificates { after: Option<String> },
     End,
@@ -177,9 +189,9 @@ impl Listing {
             return Ok(None);
         };
         let described = match place {
-            Place::Requests { after } => self.requests(after).await?,
-            Place::Certificates { after } => self.certificates(after).await?,
-            Place::End => {
+            Cursor::Requests { after } => self.requests(after).await?,
+            Cursor::Certificates { after } => self.certificates(after).await?,
+            Cursor::End => {
                 let end: &[u8] = if self.is_begun { b"}" } else { b"{}" };
                 return Ok(Some(Bytes::from_static(end)));
             }
@@ -209,17 +221,18 @@ impl Listing {
         let puppet = &self.door.puppet;
         let page = puppet.waiting_page(after).await?;
         self.next = Some(match page.last() {
-            Some(last) if page.len() >= PuppetDoor::PAGE => Place::Requests {
+            Some(last) if page.len() >= PuppetDoor::PAGE => Cursor::Requests {
                 after: Some((last.key.clone(), last.id)),
             },
-            Some(_) | None => Place::Certificates { after: None },
+            Some(_) | None => Cursor::Certificates { after: None },
         });
         let mut described = Vec::new();
         for record in page {
             let newest = self
                 .door
                 .authority()
-                .newest_certificate(puppet.issuer(), &record.key);
+                .ledger
+                .newest(puppet.issuer(), &record.key);
             // Every name stands once, and its certificate says more.
             if newest.await?.is_none() {
                 let waits = Described::request(&record);
@@ -234,13 +247,15 @@ impl Listing {
         after: Option<String>,
     ) -> Result<Vec<(String, Described)>, StoreFault> {
         let (authority, issuer) = (self.door.authority(), self.door.puppet.issuer());
-        let page = authority.newest_certificates(issuer, after, PuppetDoor::PAGE);
+        let page = authority
+            .ledger
+            .newest_of_each(issuer, after, PuppetDoor::PAGE);
         let page = page.await?;
         self.next = Some(match page.last() {
-            Some(last) if page.len() >= PuppetDoor::PAGE => Place::Certificates {
+            Some(last) if page.len() >= PuppetDoor::PAGE => Cursor::Certificates {
                 after: Some(last.name.clone()),
             },
-            Some(_) | None => Place::End,
+            Some(_) | None => Cursor::End,
         });
         let now = authority.now();
         let describe = |entry: LedgerEntry| {

@@ -15,14 +15,17 @@ mod validation;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
-use countersign_authority::Authority;
+use countersign_authority::{Authority, Door, DoorSpec};
 
 pub use admission::TrustedHosts;
 
+use crate::frontend::FrontEndLayer;
 use crate::limits::RequestLimits;
 use crate::puppet::PuppetDoor;
+
+/// What the door tells the engine of itself. Of what it is asked to validate, refusals alone are on record.
+pub static SPEC: DoorSpec = DoorSpec::plain(Door::named("foreman"));
 
 /// A smart proxy in front of an authority. Cheap to clone.
 #[derive(Clone)]
@@ -88,6 +91,6 @@ pub fn router(door: ForemanDoor) -> Router {
         .route("/version", get(features::version))
         .method_not_allowed_fallback(answer::unrouted)
         .fallback(answer::unrouted)
-        .layer(from_fn_with_state(door.clone(), admission::admit))
+        .layer(FrontEndLayer::new(door.clone()))
         .with_state(door)
 }

@@ -10,9 +10,9 @@ use countersign_policy::Requester;
 use tracing::{debug, info};
 
 use super::admission::TrustedHost;
-use super::{ForemanDoor, answer};
-use crate::limits::{TooMany, is_token_failure};
-use crate::redaction::shown;
+use super::{ForemanDoor, SPEC, answer};
+use crate::limits::TooMany;
+use countersign_authority::shown;
 
 /// `POST /puppet/ca/validate`: the name is the one in the request itself.
 pub(super) async fn validate(
@@ -20,11 +20,11 @@ pub(super) async fn validate(
     Extension(host): Extension<TrustedHost>,
     body: Bytes,
 ) -> Response {
-    if let Err(fault) = door.admit_rate(&host.requester) {
+    if let Err(fault) = door.admit_rate(&host.actor.requester) {
         debug!(%fault, "not taken");
         return answer::too_many(fault);
     }
-    if !door.authority().tokens_enabled() {
+    if !door.authority().tokens.enabled() {
         return answer::not_implemented(
             "Enrolment tokens are not enabled; set tokens.enabled: true in the configuration of Countersign",
         );
@@ -33,14 +33,14 @@ pub(super) async fn validate(
         Ok(csr) => csr,
         Err(fault) => {
             let fault = shown(&fault.to_string());
-            info!(fault, actor = %host.requester, "a request to validate cannot be read");
+            info!(fault, actor = %host.actor.requester, "a request to validate cannot be read");
             return answer::rejected(format!("certificate request not acceptable: {fault}"));
         }
     };
-    let carried = door.authority().carried_token(&csr);
-    if let Err(fault) = door.admit_token(&host.requester, &carried) {
+    let carried = door.authority().tokens.carried(&csr);
+    if let Err(fault) = door.admit_token(&host.actor.requester, &carried) {
         // The host that has the right one must not wait for whoever guesses.
-        match door.authority().has_good_token(&csr, name_of(&csr)).await {
+        match door.authority().tokens.has_good(&csr, name_of(&csr)).await {
             Ok(true) => {}
             Ok(false) => {
                 debug!(%fault, "not taken");
@@ -49,17 +49,18 @@ pub(super) async fn validate(
             Err(fault) => return answer::store(VALIDATE, &fault),
         }
     }
-    let actor = &host.requester;
+    let actor = &host.actor.requester;
     let validated = door
         .authority()
-        .validate_token(csr, door.puppet.signer(), actor.clone())
+        .tokens
+        .validate(&SPEC, csr, door.puppet.signer(), actor.clone())
         .await;
     match validated {
         Ok(Validation::Approved) => answer::done(),
         // What was wrong is on record, and nobody else's business.
         Ok(Validation::Refused { id, reason }) => {
             info!(request = %id, %reason, %actor, "validation refused");
-            if is_token_failure(&reason) {
+            if reason.is_token_failure() {
                 door.token_failed(actor, &carried);
             }
             answer::rejected(format!("certificate request not authorised (request {id})"))
@@ -70,10 +71,14 @@ pub(super) async fn validate(
         Err(SubmitFault::Duplicate { .. }) => {
             answer::rejected("certificate request not authorised".to_owned())
         }
-        Err(fault @ (SubmitFault::TooManyWaiting { .. } | SubmitFault::InProgress { .. })) => {
-            answer::failed(VALIDATE, &fault)
-        }
-        Err(SubmitFault::Broken(fault)) => answer::broken(VALIDATE, &fault),
+        Err(
+            fault @ (SubmitFault::TooManyWaiting { .. }
+            | SubmitFault::NoRoomToWait { .. }
+            | SubmitFault::TooManyRenewals { .. }
+            | SubmitFault::InProgress { .. }
+            | SubmitFault::Forbidden(_)),
+        ) => answer::failed(VALIDATE, &fault),
+        Err(SubmitFault::Engine(fault)) => answer::broken(VALIDATE, &fault),
     }
 }
 

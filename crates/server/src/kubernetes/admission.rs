@@ -5,7 +5,6 @@
 //! `NodeRestriction`, which real servers have switched on.
 
 use countersign_kapi::field::go_quote;
-use countersign_kapi::model::APPROVED;
 use countersign_kapi::rbac::{Attributes, MASTERS, ResourceAction};
 use countersign_kapi::{CertificateSigningRequest, Endpoint, GROUP, Resource, UserInfo};
 use countersign_pki::CheckedCsr;
@@ -30,10 +29,6 @@ impl KubernetesDoor {
         new: &CertificateSigningRequest,
     ) -> Result<(), Refusal> {
         let name = &old.metadata.name;
-        if endpoint == Endpoint::Approval && self.grants_more(user, signer, old, new) {
-            let text = "its groups have roles in `access` that the approver does not have";
-            return Err(Resource::CSR.not_admitted(name, text).into());
-        }
         let refused = match endpoint {
             Endpoint::Approval if !self.may_approve(user, signer) => "approve",
             Endpoint::Status if old.status != new.status && !self.may_sign(user, signer) => "sign",
@@ -44,29 +39,6 @@ impl KubernetesDoor {
             go_quote(signer.as_str())
         );
         Err(Resource::CSR.not_admitted(name, &text).into())
-    }
-
-    /// Whether an approval would make somebody who may do more at the native interface than the approver.
-    fn grants_more(
-        &self,
-        user: &User,
-        signer: &SignerName,
-        old: &CertificateSigningRequest,
-        new: &CertificateSigningRequest,
-    ) -> bool {
-        let is_new = new.has_condition(APPROVED) && !old.has_condition(APPROVED);
-        if signer.as_str() != CLIENT_SIGNER || !is_new || user.is_administrator() {
-            return false;
-        }
-        let Ok(csr) = read_request(&old.spec.request) else {
-            return true;
-        };
-        let groups: Vec<&str> = csr.subject().organizations().collect();
-        let (gained, own) = (
-            self.access.of_groups(&groups),
-            self.access.of_groups(&user.groups()),
-        );
-        !own.includes(&gained)
     }
 
     /// The verb `approve` on the signer; a denial needs it too.

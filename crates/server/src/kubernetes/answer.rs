@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use countersign_authority::masked_tokens;
 use countersign_kapi::encode::{self, ListFrame};
 use countersign_kapi::list::{LIST_END, List, ListMeta, PartialObjectMetadata};
-use countersign_kapi::negotiate::{self, AnswerForm, AnswerFormat, Offer, PROTOBUF};
+use countersign_kapi::negotiate::{self, AnswerForm, AnswerFormat, Offer, PROTOBUF, YAML};
 use countersign_kapi::table::{self, Columns, IncludeObject, Table};
 use countersign_kapi::{Kind, Status, Time};
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, WARNING};
@@ -17,13 +17,18 @@ use http::{HeaderValue, StatusCode};
 use serde::Serialize;
 
 use super::cache::Stored;
+use crate::refusal::because;
 
 /// What a handler gives.
 pub(super) type Answer = Result<Response, Refusal>;
 
 /// A request that was not carried out, as the client is told.
 #[derive(Debug)]
-pub(super) struct Refusal(Box<Status>);
+pub(super) struct Refusal {
+    status: Box<Status>,
+    /// What the client is told beside it.
+    warnings: Vec<String>,
+}
 
 /// The shape in which a client wants objects.
 #[derive(Clone, Copy, Debug)]
@@ -317,35 +322,48 @@ pub(super) fn first_bytes(text: &str, limit: usize) -> &str {
 impl Refusal {
     /// The HTTP status.
     pub(super) fn code(&self) -> StatusCode {
-        StatusCode::from_u16(self.0.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+        StatusCode::from_u16(self.status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    /// The same, with warnings about what was sent.
+    pub(super) fn warning(self, warnings: &[String]) -> Self {
+        Self {
+            warnings: warnings.to_vec(),
+            ..self
+        }
     }
 }
 
 impl From<Status> for Refusal {
     fn from(status: Status) -> Self {
-        Self(Box::new(status))
+        Self::from(Box::new(status))
     }
 }
 
 impl From<Box<Status>> for Refusal {
     fn from(status: Box<Status>) -> Self {
-        Self(status)
+        Self {
+            status,
+            warnings: Vec::new(),
+        }
     }
 }
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         // Refusals repeat names and values; a token that was taken for one stays secret.
-        let body = serde_json::to_string(&self.0).unwrap_or_default();
+        let body = serde_json::to_string(&self.status).unwrap_or_default();
         let body = masked_tokens(&body).into_owned().into_bytes();
         let mut response = response(self.code(), JSON, body);
-        if let Some(seconds) = self.0.retry_after_seconds() {
+        if let Some(seconds) = self.status.retry_after_seconds() {
             response
                 .headers_mut()
                 .insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
-        response.extensions_mut().insert(Refused(Arc::from(self.0)));
-        response
+        let reason = masked_tokens(&self.status.message).into_owned();
+        let status = Refused(Arc::from(self.status));
+        response.extensions_mut().insert(status);
+        because(warn(response, &self.warnings), reason)
     }
 }
 
@@ -353,14 +371,21 @@ impl IntoResponse for Refusal {
 #[derive(Clone)]
 struct Refused(Arc<Status>);
 
-/// Writes refusals as protobuf for those who take nothing else.
+/// Writes refusals as protobuf for those who take nothing else, and calls JSON YAML for those who ask for that.
 pub(super) async fn in_format(request: Request, next: Next) -> Response {
     let accept = request
         .headers()
         .get(ACCEPT)
         .and_then(|value| value.to_str().ok());
     let form = negotiate::answer_form(accept, Offer::All);
+    let wants_yaml = negotiate::wants_yaml(accept);
     let mut answer = next.run(request).await;
+    let is_json = |value: &HeaderValue| value == JSON;
+    if wants_yaml && answer.headers().get(CONTENT_TYPE).is_some_and(is_json) {
+        // Every JSON text is YAML, too.
+        let yaml = HeaderValue::from_static(YAML);
+        answer.headers_mut().insert(CONTENT_TYPE, yaml);
+    }
     if let (Ok((_, AnswerFormat::Protobuf)), Some(Refused(status))) =
         (form, answer.extensions().get())
     {

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use countersign_authority::store::StoreFault;
 use countersign_authority::{
-    AccessAnswer, AccessReviews, Authority, Broken, ObjectFault, ObjectKey, ObjectOrder,
-    ObjectRecord, Revision, State, StateChangeKind,
+    AccessAnswer, AccessReviews, Authority, EngineError, ObjectFault, ObjectKey, ObjectOrder,
+    ObjectRecord, Objects, Revision, State, StateChangeKind,
 };
 use countersign_kapi::rbac::book::RbacKind;
 use countersign_kapi::rbac::defaults::{self, ReconciledBinding};
@@ -25,6 +25,7 @@ use countersign_policy::{AccessQuestion, Identity, Requester};
 use tokio::sync::Mutex;
 use tracing::{error, warn};
 
+use super::feed::Cached as _;
 use super::identity::{AUTHENTICATED, Reach, UNAUTHENTICATED, User};
 
 /// Decides who may do what at this door.
@@ -50,13 +51,13 @@ impl Authorizer {
     /// # Errors
     /// If the store fails.
     pub(super) async fn open(authority: &Authority) -> Result<Arc<Self>, StoreFault> {
-        if let Err(fault) = reconcile(authority).await {
+        if let Err(fault) = reconcile(&authority.objects).await {
             // What is there is served; a store that cannot be written to says so in many places.
             let fault = &fault as &dyn std::error::Error;
             error!(fault, "the roles of the start are not up to date");
         }
         let authorizer = Arc::new(Self {
-            known: ArcSwap::from_pointee(Known::read(authority).await?),
+            known: ArcSwap::from_pointee(Known::read(&authority.objects).await?),
             turn: Mutex::new(()),
             everybody: defaults::rules_of_everybody(),
             strangers: defaults::rules_of_strangers(),
@@ -84,7 +85,9 @@ impl Authorizer {
         let Decision { allowed, reason } = self.decide(user.info(), attributes);
         let reach = match allowed {
             true => Reach::Everything,
-            false if user.bears_enrolment_token() && is_open_to_bearers(attributes) => Reach::Own,
+            false if user.enrolment_token().is_some() && is_open_to_bearers(attributes) => {
+                Reach::Own
+            }
             false => Reach::Nothing,
         };
         (reach, reason)
@@ -133,12 +136,16 @@ impl Authorizer {
     ///
     /// # Errors
     /// If the store fails. The change counts later then, at the next one.
-    pub async fn settle(&self, authority: &Authority, revision: Revision) -> Result<(), Broken> {
+    pub async fn settle(
+        &self,
+        authority: &Authority,
+        revision: Revision,
+    ) -> Result<(), EngineError> {
         self.catch_up(authority, revision).await?;
         let known = self.known.load_full();
         for (name, rules) in known.book.outdated_aggregates() {
             let key = key_of(RbacKind::ClusterRole, "", name);
-            let Some(record) = authority.object(&key).await? else {
+            let Some(record) = authority.objects.get(&key).await? else {
                 continue;
             };
             let Ok(mut role) = serde_json::from_slice::<ClusterRole>(&record.body) else {
@@ -146,10 +153,10 @@ impl Authorizer {
             };
             role.rules = rules.to_vec();
             let detail = "rules of the roles that it aggregates";
-            let order = order_of(key, Some(record.version), stored_body(&role), detail);
-            match authority.update_object(order).await {
+            let order = order_of(key, Some(record.version), role.stored_body(), detail);
+            match authority.objects.update(order).await {
                 Ok(written) => self.catch_up(authority, written.version).await?,
-                Err(ObjectFault::Broken(broken)) => return Err(broken),
+                Err(ObjectFault::Engine(broken)) => return Err(broken),
                 // Whoever was faster settles it.
                 Err(ObjectFault::Changed { .. } | ObjectFault::NotFound { .. }) => {}
                 Err(ObjectFault::Exists { .. }) => {}
@@ -166,12 +173,12 @@ impl Authorizer {
             return Ok(());
         }
         let read = match to.0.saturating_sub(before.revision.0) <= MAX_GAP {
-            true => before.read_on(authority, to).await?,
+            true => before.read_on(&authority.objects, to).await?,
             false => None,
         };
         let now = match read {
             Some(now) => now,
-            None => Known::read(authority).await?,
+            None => Known::read(&authority.objects).await?,
         };
         self.known.store(Arc::new(now));
         authority.access_changed();
@@ -241,22 +248,18 @@ impl AccessReviews for Authorizer {
 
 impl Known {
     /// Everything, as it is now.
-    async fn read(authority: &Authority) -> Result<Self, StoreFault> {
-        let (revision, records) = authority.objects().await?;
+    async fn read(objects: &Objects) -> Result<Self, StoreFault> {
+        let (revision, records) = objects.all().await?;
         let book = RoleBook::of(records.iter().filter_map(read_object));
         Ok(Self { revision, book })
     }
 
     /// What came of this by some later revision. `None`: the history does not reach back to it.
-    async fn read_on(
-        &self,
-        authority: &Authority,
-        to: Revision,
-    ) -> Result<Option<Self>, StoreFault> {
+    async fn read_on(&self, objects: &Objects, to: Revision) -> Result<Option<Self>, StoreFault> {
         let (mut revision, mut book) = (self.revision, self.book.clone());
         while revision < to {
-            let page = authority.states(revision, PAGE).await?;
-            let horizon = authority.states_horizon().await?;
+            let page = objects.states(revision, PAGE).await?;
+            let horizon = objects.horizon(usize::MAX).await?;
             let Some(last) = page.last().map(|change| change.revision) else {
                 return Ok(None);
             };
@@ -292,7 +295,7 @@ pub(super) fn node_name(user: &UserInfo) -> Option<&str> {
 }
 
 /// An object's name in the engine.
-pub(super) fn key_of(kind: RbacKind, namespace: &str, name: &str) -> ObjectKey {
+fn key_of(kind: RbacKind, namespace: &str, name: &str) -> ObjectKey {
     ObjectKey {
         kind: format!("{}.{}", kind.resource(), countersign_kapi::rbac::GROUP),
         namespace: namespace.to_owned(),
@@ -300,47 +303,28 @@ pub(super) fn key_of(kind: RbacKind, namespace: &str, name: &str) -> ObjectKey {
     }
 }
 
-/// An object as the engine keeps it: its JSON without what the record itself says (identity, version, creation).
-pub(super) fn stored_body<T: Kind>(object: &T) -> Vec<u8> {
-    let mut object = object.clone();
-    let meta = object.metadata_mut();
-    meta.uid = String::new();
-    meta.resource_version = String::new();
-    meta.creation_timestamp = None;
-    // Text, lists and maps of text: there is nothing that JSON cannot say.
-    serde_json::to_vec(&object).unwrap_or_default()
-}
-
 /// Brings the roles and bindings of the start up to date: what is missing comes back, what was added stays.
-async fn reconcile(authority: &Authority) -> Result<(), Broken> {
-    let (_, records) = authority.objects().await?;
+async fn reconcile(objects: &Objects) -> Result<(), EngineError> {
+    let (_, records) = objects.all().await?;
     let stored: BTreeMap<&ObjectKey, &ObjectRecord> =
         records.iter().map(|record| (&record.key, record)).collect();
     for expected in defaults::cluster_roles() {
         let key = key_of(RbacKind::ClusterRole, "", &expected.metadata.name);
         let Some(record) = stored.get(&key) else {
-            create(
-                authority,
-                order_of(key, None, stored_body(&expected), START),
-            )
-            .await?;
+            create(objects, order_of(key, None, expected.stored_body(), START)).await?;
             continue;
         };
         let found = read_body::<ClusterRole>(record);
         let better = found.and_then(|found| defaults::reconciled_role(&found, &expected));
         if let Some(better) = better {
-            let order = order_of(key, Some(record.version), stored_body(&better), START);
-            settled(authority.update_object(order).await)?;
+            let order = order_of(key, Some(record.version), better.stored_body(), START);
+            settled(objects.update(order).await)?;
         }
     }
     for expected in defaults::cluster_role_bindings() {
         let key = key_of(RbacKind::ClusterRoleBinding, "", &expected.metadata.name);
         let Some(record) = stored.get(&key) else {
-            create(
-                authority,
-                order_of(key, None, stored_body(&expected), START),
-            )
-            .await?;
+            create(objects, order_of(key, None, expected.stored_body(), START)).await?;
             continue;
         };
         let Some(found) = read_body::<ClusterRoleBinding>(record) else {
@@ -350,14 +334,14 @@ async fn reconcile(authority: &Authority) -> Result<(), Broken> {
         match defaults::reconciled_binding(&found, &expected) {
             ReconciledBinding::Kept => {}
             ReconciledBinding::Updated(better) => {
-                let order = order_of(key, at, stored_body(&better), START);
-                settled(authority.update_object(order).await)?;
+                let order = order_of(key, at, better.stored_body(), START);
+                settled(objects.update(order).await)?;
             }
             ReconciledBinding::Replaced(better) => {
-                let order = order_of(key, at, stored_body(&better), START);
-                settled(authority.delete_object(order.clone()).await)?;
+                let order = order_of(key, at, better.stored_body(), START);
+                settled(objects.delete(order.clone()).await)?;
                 create(
-                    authority,
+                    objects,
                     ObjectOrder {
                         expected: None,
                         ..order
@@ -370,14 +354,14 @@ async fn reconcile(authority: &Authority) -> Result<(), Broken> {
     Ok(())
 }
 
-async fn create(authority: &Authority, order: ObjectOrder) -> Result<(), Broken> {
-    settled(authority.create_object(order).await)
+async fn create(objects: &Objects, order: ObjectOrder) -> Result<(), EngineError> {
+    settled(objects.create(order).await)
 }
 
 /// What another replica did at the same time is as good.
-fn settled(outcome: Result<ObjectRecord, ObjectFault>) -> Result<(), Broken> {
+fn settled(outcome: Result<ObjectRecord, ObjectFault>) -> Result<(), EngineError> {
     match outcome {
-        Err(ObjectFault::Broken(broken)) => Err(broken),
+        Err(ObjectFault::Engine(broken)) => Err(broken),
         Ok(_)
         | Err(
             ObjectFault::Exists { .. } | ObjectFault::Changed { .. } | ObjectFault::NotFound { .. },
@@ -396,7 +380,7 @@ fn order_of(
         actor: Requester::authority(),
         expected,
         body,
-        detail: detail.to_owned(),
+        detail: Some(detail.to_owned()),
     }
 }
 

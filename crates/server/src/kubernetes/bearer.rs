@@ -50,12 +50,12 @@ impl Bearer {
         let authority = &door.authority;
         let known = match &carried {
             CarriedToken::Bootstrap(_) => {
-                let user = authority.bootstrap_token_user(&self.0).await?;
-                user.map(|user| (of_bootstrap(user), Credential::BootstrapToken))
+                let user = authority.tokens.bootstrap_user(&self.0).await?;
+                user.map(|user| (of_bootstrap(&user), Credential::BootstrapToken))
             }
             CarriedToken::None | CarriedToken::Id(_) | CarriedToken::Other => {
-                let token = authority.bearer_token(&self.0).await?;
-                token.map(|token| (of_enrolment(&token), Credential::EnrolmentToken))
+                let token = authority.tokens.bearer(&self.0).await?;
+                token.map(|token| (of_enrolment(&token), Credential::EnrolmentToken(token)))
             }
         };
         if known.is_none() {
@@ -80,7 +80,8 @@ impl Bearer {
     }
 }
 
-fn of_enrolment(BearerToken { id, .. }: &BearerToken) -> UserInfo {
+fn of_enrolment(token: &BearerToken) -> UserInfo {
+    let id = token.id();
     UserInfo {
         username: format!("{BOOTSTRAP_USER}{id}"),
         uid: String::new(),
@@ -89,12 +90,12 @@ fn of_enrolment(BearerToken { id, .. }: &BearerToken) -> UserInfo {
     }
 }
 
-fn of_bootstrap(BootstrapUser { id, groups }: BootstrapUser) -> UserInfo {
+fn of_bootstrap(user: &BootstrapUser) -> UserInfo {
     let mut all = vec![BOOTSTRAPPERS.to_owned()];
-    all.extend(groups);
+    all.extend(user.groups().iter().cloned());
     all.push(AUTHENTICATED.to_owned());
     UserInfo {
-        username: format!("{BOOTSTRAP_USER}{id}"),
+        username: format!("{BOOTSTRAP_USER}{}", user.id()),
         uid: String::new(),
         groups: all,
         extra: Default::default(),
@@ -115,7 +116,7 @@ pub(crate) fn is_token_name(username: &str) -> bool {
 /// As bootstrap tokens are called in a cluster.
 const BOOTSTRAP_USER: &str = "system:bootstrap:";
 const BOOTSTRAPPERS: &str = "system:bootstrappers";
-/// The engine reads from it which token came with a request, so nothing else may ever set it.
+/// Whoever reads an object learns from it which token its sender showed; nothing is decided by it.
 const ENROLMENT_TOKEN: &str = "countersign.dev/enrolment-token";
 
 #[cfg(test)]

@@ -1,34 +1,39 @@
 //! One request of a client, taken apart in the order in which API servers look at it.
 
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Extension;
-use axum::body::{Body, Bytes};
-use axum::extract::{FromRequest, FromRequestParts, Query, RawPathParams, Request, State};
-use axum::middleware::Next;
+use axum::body::Bytes;
+use axum::extract::{FromRequestParts, Query, RawPathParams};
 use axum::response::{IntoResponse, Response};
-use countersign_kapi::negotiate::{self, AnswerForm, BodyFormat, Offer};
+use axum::routing::{MethodFilter, MethodRouter};
+use countersign_kapi::negotiate::{self, AnswerForm, BodyFormat, MediaFault, Offer, PatchFormat};
 use countersign_kapi::options::WriteOptions;
-use countersign_kapi::patch::PatchKind;
 use countersign_kapi::rbac::{Attributes, ResourceAction};
 use countersign_kapi::table::IncludeObject;
-use countersign_kapi::{FieldError, Kind, Resource, Status};
+use countersign_kapi::{FieldError, Kind, MAX_BODY_BYTES, Resource, Status};
+use futures_util::FutureExt;
 use http::HeaderMap;
-use http::header::{ACCEPT, CONTENT_TYPE};
+use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+use http::request::Parts;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tower::service_fn;
 
 use super::KubernetesDoor;
-use super::answer::{Refusal, Shape};
+use super::answer::{Answer, Refusal, Shape, first_bytes};
 use super::bearer::Bearer;
 use super::identity::{Reach, User};
-use super::places::{Rank, Watching};
-use crate::activity::Closing;
-use crate::body::{self, BodyFault};
+use super::watch_limit::{Rank, Watching};
+use crate::body::BodyFault;
+use crate::frontend::{Admission, Admitted, CallFault, FrontEnd, Refused};
 use crate::peer::Peer;
 
-/// A request whose sender is known and whose body has not been read.
+/// A call whose sender is known.
 pub(super) struct Call {
+    /// The door.
+    pub(super) door: KubernetesDoor,
     /// Who sends it.
     pub(super) user: User,
     /// The object's name in the path; empty for collections.
@@ -37,27 +42,184 @@ pub(super) struct Call {
     pub(super) namespace: String,
     query: Vec<(String, String)>,
     headers: HeaderMap,
-    body: Body,
-    door: KubernetesDoor,
     peer: Peer,
     bearer: Option<Bearer>,
-    closing: CancellationToken,
     /// What the sender was found to be allowed.
     allowed: Option<Action>,
 }
 
-/// Lets requests through whose sender may read what the server says about itself.
-pub(super) async fn admit_path(
-    State(door): State<KubernetesDoor>,
-    Extension(user): Extension<User>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let path = request.uri().path();
-    let asked = Attributes::of_request(request.method().as_str(), path, false);
-    match door.authorize(&user, &asked) {
-        Ok(_) => next.run(request).await,
-        Err(refusal) => refusal.into_response(),
+/// The methods of a path. Nothing reaches what answers them but through the front end.
+pub(super) struct Methods<'a> {
+    door: &'a KubernetesDoor,
+    router: MethodRouter<KubernetesDoor>,
+}
+
+impl<'a> Methods<'a> {
+    pub(super) fn of(door: &'a KubernetesDoor) -> Self {
+        Self {
+            door,
+            router: MethodRouter::new(),
+        }
+    }
+
+    /// `GET`: no body is read. `head` looks at what was sent in the order of API servers, and refuses what its sender may
+    /// not do before anything else; so for every method.
+    pub(super) fn get<H, F>(
+        self,
+        head: impl Fn(&mut Call) -> Result<H, Refusal> + Send + Sync + 'static,
+        answer: impl Fn(Call, H) -> F + Clone + Send + Sync + 'static,
+    ) -> Self
+    where
+        H: Send + 'static,
+        F: Future<Output = Answer> + Send + 'static,
+    {
+        self.on(MethodFilter::GET, None, head, move |call, head, _| {
+            answer(call, head)
+        })
+    }
+
+    /// Another method, whose body is read up to so many octets.
+    pub(super) fn on<H, F>(
+        self,
+        method: MethodFilter,
+        max_body: Option<usize>,
+        head: impl Fn(&mut Call) -> Result<H, Refusal> + Send + Sync + 'static,
+        answer: impl Fn(Call, H, Bytes) -> F + Clone + Send + Sync + 'static,
+    ) -> Self
+    where
+        H: Send + 'static,
+        F: Future<Output = Answer> + Send + 'static,
+    {
+        let Self { door, router } = self;
+        let operation = Operation {
+            door: door.clone(),
+            max_body,
+            head,
+        };
+        let answers = service_fn(move |admitted: Admitted<(Call, H)>| {
+            let (call, head) = admitted.caller;
+            let answered = answer(call, head, admitted.body);
+            answered.map(|answer| Ok::<_, Infallible>(answer.into_response()))
+        });
+        let router = router.on_service(method, FrontEnd::new(Arc::new(operation), answers));
+        Self { door, router }
+    }
+}
+
+impl From<Methods<'_>> for MethodRouter<KubernetesDoor> {
+    fn from(methods: Methods<'_>) -> Self {
+        methods.router
+    }
+}
+
+/// How calls of one method of a path are let in.
+struct Operation<F> {
+    door: KubernetesDoor,
+    max_body: Option<usize>,
+    head: F,
+}
+
+impl<H, F> Admission for Operation<F>
+where
+    H: Send,
+    F: Fn(&mut Call) -> Result<H, Refusal> + Send + Sync + 'static,
+{
+    type Caller = (Call, H);
+
+    async fn judge(
+        &self,
+        peer: &Peer,
+        head: &mut Parts,
+    ) -> Result<((Call, H), Option<usize>), Refused> {
+        let mut call = Call::of(&self.door, peer, head).await?;
+        let asked = (self.head)(&mut call)?;
+        Ok(((call, asked), self.max_body))
+    }
+
+    async fn judge_again(
+        &self,
+        peer: &Peer,
+        _head: &Parts,
+        (mut call, asked): (Call, H),
+    ) -> Result<(Call, H), Refused> {
+        let known = User::known(peer, call.bearer.as_ref(), &self.door, None).await?;
+        call.user = known.ok_or_else(|| Refusal::from(Status::unauthorized()))?;
+        if let Some(action) = call.allowed.take() {
+            call.authorize_action(action)?;
+        }
+        Ok((call, asked))
+    }
+
+    fn failed(&self, fault: CallFault) -> Response {
+        failed(fault)
+    }
+}
+
+/// How calls are let in that are about a path and not about objects: what the server says about itself, and what is not
+/// served.
+pub(super) struct OfPath(pub(super) KubernetesDoor);
+
+impl Admission for OfPath {
+    type Caller = ();
+
+    async fn judge(&self, peer: &Peer, head: &mut Parts) -> Result<((), Option<usize>), Refused> {
+        let (user, _) = self.0.authenticate(peer, &mut head.headers).await?;
+        let asked = Attributes::of_request(head.method.as_str(), head.uri.path(), false);
+        self.0.authorize(&user, &asked)?;
+        Ok(((), None))
+    }
+
+    async fn judge_again(&self, _: &Peer, _: &Parts, (): ()) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    fn failed(&self, fault: CallFault) -> Response {
+        failed(fault)
+    }
+}
+
+fn failed(fault: CallFault) -> Response {
+    let refusal = match fault {
+        CallFault::NoPeer => Refusal::from(Status::unauthorized()),
+        CallFault::Body(fault) => fault.into(),
+    };
+    refusal.into_response()
+}
+
+/// What the head of a call says that brings an object.
+pub(super) struct ObjectHead {
+    pub(super) shape: Shape,
+    pub(super) options: WriteOptions,
+    pub(super) format: BodyFormat,
+}
+
+impl ObjectHead {
+    /// `options` names them in errors.
+    pub(super) fn of(call: &Call, offer: Offer, options: Resource<'_>) -> Result<Self, Refusal> {
+        Ok(Self {
+            shape: call.shape(offer)?,
+            options: call.write_options(options)?,
+            format: call.body_format()?,
+        })
+    }
+}
+
+/// What the head of a call says that brings a patch.
+pub(super) struct PatchHead {
+    pub(super) shape: Shape,
+    pub(super) format: PatchFormat,
+    pub(super) options: WriteOptions,
+}
+
+impl PatchHead {
+    pub(super) fn of(call: &Call, offer: Offer) -> Result<Self, Refusal> {
+        let shape = call.shape(offer)?;
+        let format = negotiate::patch_format(call.header(CONTENT_TYPE))?;
+        Ok(Self {
+            shape,
+            format,
+            options: call.patch_options(format)?,
+        })
     }
 }
 
@@ -89,20 +251,11 @@ impl Action {
     }
 }
 
-impl FromRequest<KubernetesDoor> for Call {
-    type Rejection = Refusal;
-
-    async fn from_request(request: Request, door: &KubernetesDoor) -> Result<Self, Refusal> {
-        let (mut parts, body) = request.into_parts();
-        let (peer, user) = match (parts.extensions.get(), parts.extensions.get()) {
-            (Some(peer), Some(user)) => (Peer::clone(peer), User::clone(user)),
-            _ => return Err(Status::unauthorized().into()),
-        };
-        let bearer = parts.extensions.get().cloned();
-        let closing = parts.extensions.get().cloned();
-        let closing = closing.map(|Closing(token)| token).unwrap_or_default();
+impl Call {
+    async fn of(door: &KubernetesDoor, peer: &Peer, head: &mut Parts) -> Result<Self, Refusal> {
+        let (user, bearer) = door.authenticate(peer, &mut head.headers).await?;
         let (mut name, mut namespace) = (String::new(), String::new());
-        match RawPathParams::from_request_parts(&mut parts, door).await {
+        match RawPathParams::from_request_parts(head, &()).await {
             Err(_) => return Err(Status::bad_request("the path is not valid UTF-8").into()),
             Ok(parameters) => {
                 for (parameter, value) in &parameters {
@@ -113,25 +266,33 @@ impl FromRequest<KubernetesDoor> for Call {
                 }
             }
         }
-        let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
+        let query = Query::<Vec<(String, String)>>::try_from_uri(&head.uri)
             .map_err(|_| Status::bad_request("the query cannot be read"))?;
         Ok(Self {
+            door: door.clone(),
             user,
             name,
             namespace,
             query: query.0,
-            headers: parts.headers,
-            body,
-            door: door.clone(),
-            peer,
+            headers: std::mem::take(&mut head.headers),
+            peer: peer.clone(),
             bearer,
-            closing,
             allowed: None,
         })
     }
-}
 
-impl Call {
+    /// Counts a request of anybody but an administrator, as API servers do between authentication and authorization.
+    /// Names do not count here: the object's stands in a body that is not read yet.
+    pub(super) fn admit_rate(&self) -> Result<(), Refusal> {
+        match &self.door.limits {
+            Some(limits) if !self.user.is_administrator() => {
+                let source = self.user.source();
+                Ok(limits.admit(source, None, self.door.authority.now())?)
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
     /// Refuses what the sender may not do with the request, or all requests, of the path.
     pub(super) fn authorize(
         &mut self,
@@ -201,44 +362,62 @@ impl Call {
         })
     }
 
-    /// The options of a write; `of` names them in errors.
-    pub(super) fn write_options(&self, of: Resource<'_>) -> Result<WriteOptions, Refusal> {
-        let mut read = WriteOptions::from_query(self.pairs());
-        if of == Resource::PATCH_OPTIONS && self.pairs().any(|(name, _)| name == "force") {
-            // No patch that is served here settles who owns a field.
-            let detail = "may not be specified for non-apply patch";
-            let mut errors = read.err().unwrap_or_default();
-            errors.push(FieldError::forbidden("force", detail));
-            read = Err(errors);
+    /// Refuses to tell events in YAML: one document behind another is none.
+    pub(super) fn refuse_yaml(&self) -> Result<(), Refusal> {
+        match negotiate::wants_yaml(self.header(ACCEPT)) {
+            true => Err(MediaFault::Answer.into()),
+            false => Ok(()),
         }
+    }
+
+    /// The options of a write; `of` names them in errors.
+    fn write_options(&self, of: Resource<'_>) -> Result<WriteOptions, Refusal> {
+        let read = WriteOptions::from_query(self.pairs());
         read.map_err(|errors| of.invalid("", &errors).into())
+    }
+
+    /// The options of a patch. Who applies says who it is, and may insist.
+    fn patch_options(&self, format: PatchFormat) -> Result<WriteOptions, Refusal> {
+        let read = WriteOptions::from_query(self.pairs());
+        let has = |wanted: &str| self.pairs().any(|(name, _)| name == wanted);
+        let missing = match format {
+            PatchFormat::Patch(_) => has("force").then(|| {
+                let detail = "may not be specified for non-apply patch";
+                FieldError::forbidden("force", detail)
+            }),
+            PatchFormat::Apply => self.parameter("fieldManager").is_empty().then(|| {
+                let detail = "is required for apply patch";
+                FieldError::required("fieldManager", detail)
+            }),
+        };
+        let (options, mut errors) = match read {
+            Ok(options) => (options, Vec::new()),
+            Err(errors) => (WriteOptions::default(), errors),
+        };
+        errors.extend(missing);
+        match errors.is_empty() {
+            true => Ok(options),
+            false => Err(Resource::PATCH_OPTIONS.invalid("", &errors).into()),
+        }
+    }
+
+    /// Under which name the sender's fields are noted: as it says, else as its program is called.
+    pub(super) fn manager(&self, options: &WriteOptions) -> String {
+        if !options.field_manager.is_empty() {
+            return options.field_manager.clone();
+        }
+        let program = self.header(USER_AGENT).unwrap_or_default();
+        let program = program.split('/').next().unwrap_or_default();
+        let printable: String = program.chars().filter(|c| !c.is_control()).collect();
+        match first_bytes(&printable, MAX_MANAGER) {
+            "" => "unknown".to_owned(),
+            name => name.to_owned(),
+        }
     }
 
     /// The format of the body.
     pub(super) fn body_format(&self) -> Result<BodyFormat, Refusal> {
         Ok(negotiate::body_format(self.header(CONTENT_TYPE))?)
-    }
-
-    /// The kind of patch in the body.
-    pub(super) fn patch_kind(&self) -> Result<PatchKind, Refusal> {
-        Ok(negotiate::patch_kind(self.header(CONTENT_TYPE))?)
-    }
-
-    /// The `Accept` header.
-    pub(super) fn accept(&self) -> Option<&str> {
-        self.header(ACCEPT)
-    }
-
-    /// Reads the body, once. Its sender is judged again afterwards: the head may have come long before, and who was
-    /// revoked meanwhile does nothing more.
-    pub(super) async fn read_body(&mut self, limit: usize) -> Result<Bytes, Refusal> {
-        let body = body::read(std::mem::take(&mut self.body), limit).await?;
-        let known = User::known(&self.peer, self.bearer.as_ref(), &self.door, None).await?;
-        self.user = known.ok_or_else(Status::unauthorized)?;
-        if let Some(action) = self.allowed.clone() {
-            self.authorize_action(action)?;
-        }
-        Ok(body)
     }
 
     /// The sender, to be judged again while the answer to what it was last allowed goes on. `None`: it was allowed nothing.
@@ -256,7 +435,7 @@ impl Call {
 
     /// Whether this connection, or the server, is about to end: what goes on must end then.
     pub(super) fn closing(&self) -> CancellationToken {
-        self.closing.clone()
+        self.peer.closing.clone()
     }
 
     fn header(&self, name: http::HeaderName) -> Option<&str> {
@@ -279,7 +458,7 @@ pub(super) struct Standing {
 }
 
 impl Standing {
-    /// As whom the sender takes a place.
+    /// As whom the sender watches.
     pub(super) fn watching(&self) -> Watching {
         Watching {
             user: self.user.info().username.clone(),
@@ -347,5 +526,8 @@ impl From<BodyFault> for Refusal {
     }
 }
 
+/// The body of a call that brings objects, patches or options.
+pub(super) const BODY: Option<usize> = Some(MAX_BODY_BYTES);
+const MAX_MANAGER: usize = 128; // as API servers have it
 /// How long a token that was good is taken for good.
 const TOKEN_PAUSE: Duration = Duration::from_secs(2);

@@ -1,12 +1,12 @@
 //! Creating an object: a request enters the engine.
 
-use axum::extract::State;
-use axum::{Extension, Router};
+use axum::Router;
+use axum::body::Bytes;
 use countersign_authority::store::Past;
 use countersign_authority::{RequestId, Submission, SubmitFault, looks_like_a_token};
-use countersign_kapi::negotiate::Offer;
+use countersign_kapi::options::WriteOptions;
 use countersign_kapi::{
-    CertificateSigningRequest, FieldError, MAX_BODY_BYTES, Resource, Status, decode, name, update,
+    CertificateSigningRequest, Decoded, FieldError, Resource, Status, decode, name, update,
     validate,
 };
 use countersign_pki::{CheckedCsr, CsrLimits, pem};
@@ -14,37 +14,56 @@ use countersign_policy::{SignerName, Wishes};
 use http::StatusCode;
 
 use super::admission::{restrict_node, restrict_subject};
-use super::answer::{Answer, Refusal, warn};
-use super::call::Call;
+use super::answer::{Answer, Refusal, Shape, warn};
+use super::call::{Call, ObjectHead};
 use super::identity::User;
 use super::object::Attachment;
 use super::secrets::{refuse_bootstrap_tokens, token_faults};
-use super::{DOOR, KubernetesDoor};
+use super::{DOOR, KubernetesDoor, SPEC};
 use crate::limits::{RequestLimits, TooMany};
 
 /// `POST` on the collection.
-pub(super) async fn create(
-    State(door): State<KubernetesDoor>,
-    limits: Option<Extension<RequestLimits>>,
-    mut call: Call,
-) -> Answer {
-    if let Some(Extension(limits)) = limits {
-        door.admit_rate(&limits, &call.user)?;
-    }
-    call.authorize("create", "")?;
-    let shape = call.shape(Offer::All)?;
-    let options = call.write_options(Resource::CREATE_OPTIONS)?;
-    let format = call.body_format()?;
-    let body = call.read_body(MAX_BODY_BYTES).await?;
-    let decoded =
+pub(super) async fn create(call: Call, head: ObjectHead, body: Bytes) -> Answer {
+    let ObjectHead {
+        shape,
+        options,
+        format,
+    } = head;
+    let mut read =
         decode::object::<CertificateSigningRequest>(&body, format, options.field_validation)?;
+    // Whose they are is the server's business; it is noted from the first time on that somebody applies something.
+    read.object.metadata.managed_fields.clear();
+    decoded(call, shape, &options, read).await
+}
+
+/// Creates an object. Whatever comes of it, the client hears what was odd about it.
+pub(super) async fn decoded(
+    call: Call,
+    shape: Shape,
+    options: &WriteOptions,
+    decoded: Decoded<CertificateSigningRequest>,
+) -> Answer {
+    let Decoded { object, warnings } = decoded;
+    match create_object(call, shape, options, object).await {
+        Ok(response) => Ok(warn(response, &warnings)),
+        Err(refusal) => Err(refusal.warning(&warnings)),
+    }
+}
+
+async fn create_object(
+    call: Call,
+    shape: Shape,
+    options: &WriteOptions,
+    sent: CertificateSigningRequest,
+) -> Answer {
+    let door = &call.door;
     let now = door.now()?;
-    if !decoded.object.metadata.resource_version.is_empty() {
+    if !sent.metadata.resource_version.is_empty() {
         let text = "resourceVersion should not be set on objects to be created";
         return Err(Status::unforeseen(text).into());
     }
     let user = call.user.info().clone();
-    let mut object = update::prepare_create(decoded.object, user, String::new(), now);
+    let mut object = update::prepare_create(sent, user, String::new(), now);
     let base = object.metadata.generate_name.clone();
     let generated = object.metadata.name.is_empty() && !base.is_empty();
     if generated {
@@ -52,7 +71,7 @@ pub(super) async fn create(
     }
     restrict_node(call.user.info(), &object)?;
     let new = NewRequest::examine(&object)?;
-    refuse_bootstrap_tokens(&door.authority, None, &object).await?;
+    refuse_bootstrap_tokens(&door.authority.tokens, None, &object).await?;
     door.admit_metadata(&call.user, &object)?;
     door.admit_object(&call.user)?;
     let mut tries = if generated { MAX_NAMES } else { 1 };
@@ -64,10 +83,7 @@ pub(super) async fn create(
         };
         tries -= 1;
         match stored {
-            Some(stored) => {
-                let response = shape.object(StatusCode::CREATED, &stored, now)?;
-                return Ok(warn(response, &decoded.warnings));
-            }
+            Some(stored) => return shape.object(StatusCode::CREATED, &stored, now),
             None if tries > 0 => object.metadata.name = door.generated_name(&base)?,
             None if generated => {
                 return Err(Resource::CSR
@@ -135,19 +151,10 @@ impl NewRequest {
 impl KubernetesDoor {
     /// Everything the door serves, creating objects within limits.
     pub fn router_within(self, limits: RequestLimits) -> Router {
-        super::router(self).layer(Extension(limits))
-    }
-
-    /// Counts a request of anybody but an administrator, as API servers do between authentication and authorization.
-    /// Names do not count here: the object's stands in a body that is not read yet.
-    pub(super) fn admit_rate(&self, limits: &RequestLimits, user: &User) -> Result<(), Refusal> {
-        if user.is_administrator() {
-            return Ok(());
-        }
-        match user.requester().source {
-            Some(source) => Ok(limits.admit(source, None, self.authority.now())?),
-            None => Ok(()),
-        }
+        super::router(Self {
+            limits: Some(limits),
+            ..self
+        })
     }
 
     /// Hands a request to the engine. `None`: its name is taken.
@@ -158,26 +165,37 @@ impl KubernetesDoor {
         user: &User,
     ) -> Result<Option<CertificateSigningRequest>, Refusal> {
         let submission = Submission {
-            door: DOOR,
+            door: &SPEC,
             key: object.metadata.name.clone(),
             csr: new.csr.clone(),
             signer: new.signer.clone(),
             requester: user.requester(),
             wishes: new.wishes.clone(),
-            retained: true,
             attachment: new.attachment.clone(),
+            bearer: user.enrolment_token().cloned(),
             decision: None,
         };
-        let submitted = match self.authority.submit(submission).await {
+        let submitted = match self.authority.requests.submit(submission).await {
             Ok(submitted) => submitted,
             Err(SubmitFault::Duplicate { .. } | SubmitFault::Denied { .. }) => return Ok(None),
-            Err(fault @ (SubmitFault::TooManyWaiting { .. } | SubmitFault::InProgress { .. })) => {
+            Err(
+                fault @ (SubmitFault::TooManyWaiting { .. }
+                | SubmitFault::NoRoomToWait { .. }
+                | SubmitFault::TooManyRenewals { .. }
+                | SubmitFault::InProgress { .. }),
+            ) => {
                 return Err(Status::too_many_requests(fault.to_string(), WAITING_SECONDS).into());
             }
-            Err(SubmitFault::Broken(broken)) => return Err(broken.into()),
+            Err(SubmitFault::Forbidden(needed)) => {
+                let text = needed.to_string();
+                return Err(Resource::CSR
+                    .not_admitted(&object.metadata.name, &text)
+                    .into());
+            }
+            Err(SubmitFault::Engine(broken)) => return Err(broken.into()),
         };
         // It is stored: whatever becomes of reading it back, the client must learn that.
-        if let Ok(Some(record)) = self.authority.request(submitted.id).await
+        if let Ok(Some(record)) = self.authority.requests.get(submitted.id).await
             && let Ok(shown) = self.show(&record).await
         {
             return Ok(Some(shown));
@@ -195,7 +213,8 @@ impl KubernetesDoor {
     ) -> Result<Option<CertificateSigningRequest>, Refusal> {
         if self
             .authority
-            .request_at(&DOOR, &object.metadata.name, Past::Ignore)
+            .requests
+            .at(&DOOR, &object.metadata.name, Past::Ignore)
             .await?
             .is_some()
         {
@@ -217,7 +236,8 @@ impl KubernetesDoor {
     async fn name_taken(&self, name: &str) -> Refusal {
         let holder = self
             .authority
-            .request_at(&DOOR, name, Past::Ignore)
+            .requests
+            .at(&DOOR, name, Past::Ignore)
             .await
             .ok()
             .flatten();

@@ -3,10 +3,11 @@
 use countersign_authority::profile::{AltNameRule, NameKinds, UsageRule};
 use countersign_authority::store::StoreFault;
 use countersign_authority::{
-    ActFault, Authority, Broken, Profile, ProfileFault, RequestRecord, SignFault,
+    ActFault, Authority, EngineError, Profile, ProfileFault, RequestRecord, SignFault,
 };
 use countersign_kapi::decode::DecodeFault;
 use countersign_kapi::negotiate::MediaFault;
+use countersign_kapi::ownership::ApplyFault;
 use countersign_kapi::patch::PatchFault;
 use countersign_kapi::selector::SelectorFault;
 use countersign_kapi::{Resource, Status};
@@ -20,8 +21,8 @@ use super::answer::Refusal;
 pub(super) fn failure_text(authority: &Authority, record: &RequestRecord) -> String {
     let recorded = || record.failure.clone().unwrap_or_default();
     let (Some(fault), Some(signer)) = (
-        authority.unsignable(record),
-        authority.signer(&record.signer),
+        authority.requests.unsignable(record),
+        authority.rules().signer(&record.signer),
     ) else {
         return recorded();
     };
@@ -29,7 +30,7 @@ pub(super) fn failure_text(authority: &Authority, record: &RequestRecord) -> Str
 }
 
 /// A profile's fault in the words of the signer's original.
-fn profile_text(fault: &ProfileFault, signer: &str, profile: &Profile) -> String {
+pub fn profile_text(fault: &ProfileFault, signer: &str, profile: &Profile) -> String {
     match fault {
         ProfileFault::UsageNotPermitted { usage } if signer == CLIENT_SIGNER => {
             format!("invalid usage for client certificate: {usage}")
@@ -47,7 +48,7 @@ fn profile_text(fault: &ProfileFault, signer: &str, profile: &Profile) -> String
                 UsageRule::Asked { .. } | UsageRule::ServerAndClient => fault.to_string(),
             }
         }
-        ProfileFault::AltNames { names } => match profile.alt_names {
+        ProfileFault::AltNames { names, .. } => match profile.alt_names {
             AltNameRule::Kinds(kinds) => refused_kind(names, kinds)
                 .map(|kind| format!("{kind} subjectAltNames are not allowed"))
                 .unwrap_or_else(|| fault.to_string()),
@@ -94,18 +95,19 @@ pub(super) fn act_refusal(fault: ActFault, name: &str) -> Refusal {
         ActFault::Unsignable { fault, .. } => {
             Resource::CSR.not_admitted(name, &fault.to_string()).into()
         }
-        ActFault::Broken(broken) => broken.into(),
+        ActFault::Forbidden(needed) => Resource::CSR.not_admitted(name, &needed.to_string()).into(),
+        ActFault::Engine(broken) => broken.into(),
     }
 }
 
-impl From<Broken> for Refusal {
-    fn from(broken: Broken) -> Self {
+impl From<EngineError> for Refusal {
+    fn from(broken: EngineError) -> Self {
         match broken {
-            Broken::Store(fault) => fault.into(),
-            Broken::Sign(fault @ SignFault::Overloaded { .. }) => later(&fault),
-            fault @ (Broken::Contended | Broken::ShuttingDown | Broken::Entropy(_)) => {
-                later(&fault)
-            }
+            EngineError::Store(fault) => fault.into(),
+            EngineError::Sign(fault @ SignFault::Overloaded { .. }) => later(&fault),
+            fault @ (EngineError::Contended
+            | EngineError::ShuttingDown
+            | EngineError::Entropy(_)) => later(&fault),
             fault => {
                 error!(
                     fault = &fault as &dyn std::error::Error,
@@ -159,6 +161,15 @@ pub(super) fn patch_refusal(fault: PatchFault, of: Resource<'_>, name: &str) -> 
     }
 }
 
+impl From<ApplyFault> for Refusal {
+    fn from(fault: ApplyFault) -> Self {
+        match fault {
+            ApplyFault::Decode(fault) => fault.into(),
+            ApplyFault::Conflict(status) => status.into(),
+        }
+    }
+}
+
 impl From<MediaFault> for Refusal {
     fn from(fault: MediaFault) -> Self {
         match fault {
@@ -195,6 +206,7 @@ mod tests {
     use countersign_testkit::keys;
 
     use super::*;
+    use crate::kubernetes::profiles;
 
     #[test]
     fn passing_faults_say_when_to_come_back() {
@@ -208,10 +220,10 @@ mod tests {
             (StoreFault::Stopped.into(), 503, true),
             (failed().into(), 503, true),
             (StoreFault::Corrupt { what: "request" }.into(), 500, false),
-            (Broken::Store(StoreFault::Full).into(), 503, true),
-            (Broken::Contended.into(), 503, true),
+            (EngineError::Store(StoreFault::Full).into(), 503, true),
+            (EngineError::Contended.into(), 503, true),
             (
-                act_refusal(ActFault::Broken(Broken::ShuttingDown), "a"),
+                act_refusal(ActFault::Engine(EngineError::ShuttingDown), "a"),
                 503,
                 true,
             ),
@@ -397,17 +409,20 @@ mod tests {
                 |signer: &str, profile: &Profile| text(signer, profile, &row.csr, row.usages);
             let client = told(
                 "kubernetes.io/kube-apiserver-client-kubelet",
-                &Profile::kube_apiserver_client_kubelet(),
+                &profiles::kubelet_client(),
             );
             assert_eq!(client.as_deref(), row.client, "{}: client", row.what);
-            let serving = told("kubernetes.io/kubelet-serving", &Profile::kubelet_serving());
+            let serving = told(
+                "kubernetes.io/kubelet-serving",
+                &profiles::kubelet_serving(),
+            );
             assert_eq!(serving.as_deref(), row.serving, "{}: serving", row.what);
         }
     }
 
     #[test]
     fn faults_of_clients_are_told_in_the_words_of_the_original_signer() {
-        let client = Profile::kube_apiserver_client();
+        let client = profiles::apiserver_client();
         let any = CsrBuilder::new("jane")
             .dns("a")
             .email("a@b")
@@ -448,7 +463,7 @@ mod tests {
 
     #[test]
     fn the_legacy_signer_takes_whatever_has_a_name() {
-        let legacy = Profile::legacy_unknown();
+        let legacy = profiles::legacy_unknown();
         let all: Vec<&str> = Usage::names().collect();
         let csr = CsrBuilder::new("x").organization("a").uri("spiffe://a");
         for usages in [all.as_slice(), &[]] {
@@ -461,7 +476,7 @@ mod tests {
 
     #[test]
     fn other_signers_speak_for_themselves() {
-        let mut own = Profile::kubelet_serving();
+        let mut own = profiles::kubelet_serving();
         own.order = &[];
         let told = text("example.com/vpn", &own, &node().dns("a"), &["any"]);
         let fault = ProfileFault::UsageNotPermitted {

@@ -8,21 +8,25 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use countersign_authority::store::StoreFault;
+use countersign_authority::store::{LiveRequest, StoreFault};
 use countersign_authority::{
-    Authority, ObjectRecord, RequestRecord, Revision, State, StateChange, StateChangeKind,
+    ObjectRecord, Objects, RequestRecord, Revision, State, StateChange, StateChangeKind,
 };
+use countersign_kapi::coordination::Lease;
+use countersign_kapi::event::{CoreEvent, Event};
+use countersign_kapi::rbac::book::RbacKind;
 use countersign_kapi::rbac::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
-use countersign_kapi::{CertificateSigningRequest, Kind, Time};
+use countersign_kapi::{CertificateSigningRequest, Kind, Resource, Time};
 use http::StatusCode;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{error, warn};
 
 use super::answer::Refusal;
-use super::cache::{Act, Bounds, Cache, Change, Event, Key, Stored};
-use super::places::{PlaceBounds, Places};
+use super::cache::{Act, Bounds, Cache, Change, Event as Happening, Key, Stored};
+use super::events::Expiry;
+use super::watch_limit::{WatchBounds, WatchLimit};
 use super::{DOOR, KubernetesDoor};
 
 /// Everything the door shows, in memory.
@@ -33,17 +37,44 @@ pub(super) struct Caches {
     cluster_roles: Cache<ClusterRole>,
     role_bindings: Cache<RoleBinding>,
     cluster_role_bindings: Cache<ClusterRoleBinding>,
+    leases: Cache<Lease>,
+    core_events: Cache<CoreEvent>,
+    events: Cache<Event>,
     progress: watch::Sender<Progress>,
     /// Somebody waits.
     demand: Notify,
-    /// Places for watches.
-    pub(super) watches: Arc<Places>,
+    /// There are too many events.
+    pub(super) crowded: Notify,
+    /// How many watches there may be.
+    pub(super) watches: WatchLimit,
 }
 
 /// A kind that the door shows.
 pub(super) trait Cached: Kind {
+    /// As which resource the engine keeps it: one and the same object may be shown in two groups.
+    const STORED_AS: Resource<'static> = Self::RESOURCE;
+
     /// Where its objects are.
     fn cache(caches: &Caches) -> &Cache<Self>;
+
+    /// Reads what [`stored_body`](Self::stored_body) wrote.
+    ///
+    /// # Errors
+    /// Says why it is none.
+    fn read_body(body: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(body)
+    }
+
+    /// An object as the engine keeps it: its JSON without what the record itself says (identity, version, creation).
+    fn stored_body(&self) -> Vec<u8> {
+        let mut object = self.clone();
+        let meta = object.metadata_mut();
+        meta.uid = String::new();
+        meta.resource_version = String::new();
+        meta.creation_timestamp = None;
+        // Text, numbers, lists and maps of text: there is nothing that JSON cannot say.
+        serde_json::to_vec(&object).unwrap_or_default()
+    }
 }
 
 /// The caches and the task that fills them, which ends with this.
@@ -81,11 +112,14 @@ impl Feed {
         };
         // On its own: to forget takes many commits, and nobody waits for it.
         let trimmer = Trimmer {
-            authority: feeder.door.authority.clone(),
+            objects: feeder.door.authority.objects.clone(),
             caches: Arc::clone(&caches),
         };
         let stopped = stop.clone();
         tokio::spawn(async move { stopped.run_until_cancelled(trimmer.run()).await });
+        let expiry = Expiry::new(&feeder.door.authority, &caches);
+        let stopped = stop.clone();
+        tokio::spawn(async move { stopped.run_until_cancelled(expiry.run()).await });
         let stopped = stop.clone();
         tokio::spawn(async move { stopped.run_until_cancelled(feeder.run()).await });
         Self {
@@ -103,9 +137,13 @@ impl Caches {
             cluster_roles: Cache::new(BOUNDS),
             role_bindings: Cache::new(BOUNDS),
             cluster_role_bindings: Cache::new(BOUNDS),
+            leases: Cache::new(SMALL_BOUNDS),
+            core_events: Cache::new(SMALL_BOUNDS),
+            events: Cache::new(SMALL_BOUNDS),
             progress: watch::Sender::new(Progress::default()),
             demand: Notify::new(),
-            watches: Places::new(WATCHES),
+            crowded: Notify::new(),
+            watches: WatchLimit::new(WATCHES),
         }
     }
 
@@ -117,7 +155,12 @@ impl Caches {
             return Ok(());
         }
         self.demand.notify_one();
-        match timeout(PATIENCE, progress.wait_for(is_there)).await {
+        // To load everything may take longer than to follow, and whoever asks again only waits anew.
+        let patience = match progress.borrow().revision {
+            0 => LOADING_PATIENCE,
+            _ => PATIENCE,
+        };
+        match timeout(patience, progress.wait_for(is_there)).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) | Err(_) => Err(Behind {
                 at: self.progress.borrow().revision,
@@ -131,12 +174,15 @@ impl Caches {
     }
 
     /// Those of the objects that are no requests.
-    fn shelves(&self) -> [&dyn Shelf; 4] {
+    fn shelves(&self) -> [&dyn Shelf; 7] {
         [
             &self.roles,
             &self.cluster_roles,
             &self.role_bindings,
             &self.cluster_role_bindings,
+            &self.leases,
+            &self.core_events,
+            &self.events,
         ]
     }
 
@@ -189,6 +235,34 @@ impl Cached for ClusterRoleBinding {
     }
 }
 
+impl Cached for Lease {
+    fn cache(caches: &Caches) -> &Cache<Self> {
+        &caches.leases
+    }
+}
+
+impl Cached for CoreEvent {
+    fn cache(caches: &Caches) -> &Cache<Self> {
+        &caches.core_events
+    }
+}
+
+impl Cached for Event {
+    const STORED_AS: Resource<'static> = CoreEvent::RESOURCE;
+
+    fn cache(caches: &Caches) -> &Cache<Self> {
+        &caches.events
+    }
+
+    fn read_body(body: &[u8]) -> Result<Self, serde_json::Error> {
+        CoreEvent::read_body(body).map(Self::from)
+    }
+
+    fn stored_body(&self) -> Vec<u8> {
+        self.to_core().stored_body()
+    }
+}
+
 struct Feeder {
     door: KubernetesDoor,
     caches: Arc<Caches>,
@@ -230,46 +304,43 @@ impl Feeder {
         }
     }
 
-    /// Fills the caches; answers how far they are.
+    /// Fills the caches; answers how far they are. Records are turned into objects page by page, so that both are never
+    /// there as a whole.
     async fn load(&self) -> Result<Revision, StoreFault> {
         let authority = &self.door.authority;
-        let floor = authority.states_horizon().await?;
-        let (requests_at, requests) = authority.live_requests(&DOOR).await?;
-        let (objects_at, objects) = authority.objects().await?;
-        let mut states = Vec::new();
+        let floor = patiently(|| authority.objects.horizon(BOUNDS.events)).await?;
+        let (requests_at, shown) = patiently(|| self.show_live()).await?;
+        let (objects_at, objects) = patiently(|| authority.objects.all()).await?;
+        let mut past = Past::new(floor.0, &shown);
+        let mut of_objects = Vec::new();
         let mut since = floor;
-        loop {
-            let page = authority.states(since, PAGE).await?;
+        while since < requests_at.max(objects_at) {
+            let page = patiently(|| authority.objects.states(since, PAGE)).await?;
             let Some(last) = page.last() else {
                 break;
             };
             since = last.revision;
-            states.extend(page);
-            if since >= requests_at.max(objects_at) {
-                break;
+            for change in page {
+                if let Some((change, record)) = of_a_request(&change)
+                    && change.revision <= requests_at
+                {
+                    let stored = match past.present(&(String::new(), record.key.clone()), change) {
+                        Some(stored) => Some(stored),
+                        None => self.show(record).await?,
+                    };
+                    past.push(change, stored);
+                } else if let State::Object(_) = change.state {
+                    of_objects.push(change);
+                }
             }
-        }
-        let live: Vec<&RequestRecord> = requests.iter().collect();
-        let shown = self.show_all(&live).await?;
-        let mut past = Past::new(floor.0, shown.iter().flatten());
-        let known = states.iter().filter(|state| state.revision <= requests_at);
-        for (change, record) in known.filter_map(of_a_request) {
-            let stored = match past.present(&(String::new(), record.key.clone()), change) {
-                Some(stored) => Some(stored),
-                None => self.show(record).await?,
-            };
-            past.push(change, stored);
         }
         let caches = &self.caches;
         let (floor_of_requests, history) = past.into_history();
-        caches.requests.begin(
-            requests_at.0,
-            shown.into_iter().flatten(),
-            floor_of_requests,
-            history,
-        );
+        caches
+            .requests
+            .begin(requests_at.0, shown, floor_of_requests, history);
         for shelf in caches.shelves() {
-            shelf.begin(objects_at.0, &objects, floor.0, &states);
+            shelf.begin(objects_at.0, &objects, floor.0, &of_objects);
         }
         let reached = requests_at.min(objects_at);
         caches.progress.send_replace(Progress {
@@ -277,6 +348,30 @@ impl Feeder {
             is_stuck: false,
         });
         Ok(reached)
+    }
+
+    /// Every request as clients see it, and the revision at which that was so.
+    async fn show_live(
+        &self,
+    ) -> Result<(Revision, Vec<Arc<Stored<CertificateSigningRequest>>>), StoreFault> {
+        let (sender, mut pages) = mpsc::channel(1);
+        let door = DOOR;
+        let reading = self.door.authority.requests.live(&door, sender);
+        let showing = async {
+            let mut shown = Vec::new();
+            while let Some(page) = pages.recv().await {
+                for LiveRequest {
+                    record,
+                    certificate,
+                } in &page
+                {
+                    let object = self.door.show_with(record, certificate.as_deref());
+                    shown.extend(stored(record, object)?);
+                }
+            }
+            Ok(shown)
+        };
+        tokio::try_join!(reading, showing)
     }
 
     /// Takes in what came after `since`; answers how far that is, and whether there was anything.
@@ -287,15 +382,12 @@ impl Feeder {
     ) -> Result<(Revision, bool), StoreFault> {
         let mut brought = false;
         loop {
-            let page = self.door.authority.states(since, PAGE).await?;
+            let page = self.door.authority.objects.states(since, PAGE).await?;
             let Some(last) = page.last() else {
                 break;
             };
             self.take_in(&page).await?;
-            if page
-                .iter()
-                .any(|change| matches!(change.state, State::Object(_)))
-            {
+            if page.iter().any(is_of_roles) {
                 self.settle(last.revision);
             }
             (since, brought) = (last.revision, true);
@@ -375,26 +467,48 @@ impl Feeder {
         &self,
         record: &RequestRecord,
     ) -> Result<Option<Arc<Stored<CertificateSigningRequest>>>, StoreFault> {
-        let shown = match self.door.show(record).await {
-            Ok(object) => Stored::new(object).map_err(|fault| fault.to_string()),
-            Err(refusal) if refusal.code() == StatusCode::INTERNAL_SERVER_ERROR => {
-                Err(format!("{refusal:?}"))
-            }
-            Err(refusal) => return Err(unavailable(&refusal)),
-        };
-        match shown {
-            Ok(stored) => Ok(Some(Arc::new(stored))),
-            Err(fault) => {
-                error!(request = %record.id, fault, "a stored request cannot be shown; skipped");
-                Ok(None)
-            }
+        stored(record, self.door.show(record).await)
+    }
+}
+
+/// Reads from a store that may be busy with others: after a start everybody comes at once, and what was read so far is not
+/// to be read again.
+async fn patiently<T, F: Future<Output = Result<T, StoreFault>>>(
+    read: impl Fn() -> F,
+) -> Result<T, StoreFault> {
+    for _ in 0..MAX_READS {
+        match read().await {
+            Err(StoreFault::Overloaded) => sleep(FIRST_PAUSE).await,
+            other => return other,
+        }
+    }
+    read().await
+}
+
+/// An object to be kept; `None`: its record cannot be read, which must not hide all others.
+fn stored(
+    record: &RequestRecord,
+    object: Result<CertificateSigningRequest, Refusal>,
+) -> Result<Option<Arc<Stored<CertificateSigningRequest>>>, StoreFault> {
+    let shown = match object {
+        Ok(object) => Stored::new(object).map_err(|fault| fault.to_string()),
+        Err(refusal) if refusal.code() == StatusCode::INTERNAL_SERVER_ERROR => {
+            Err(format!("{refusal:?}"))
+        }
+        Err(refusal) => return Err(unavailable(&refusal)),
+    };
+    match shown {
+        Ok(stored) => Ok(Some(Arc::new(stored))),
+        Err(fault) => {
+            error!(request = %record.id, fault, "a stored request cannot be shown; skipped");
+            Ok(None)
         }
     }
 }
 
 /// Has the store forget what no ring holds any more.
 struct Trimmer {
-    authority: Authority,
+    objects: Objects,
     caches: Arc<Caches>,
 }
 
@@ -414,7 +528,7 @@ impl Trimmer {
             return trimmed;
         }
         let before = Revision(floor.saturating_add(1));
-        match self.authority.trim_states(before).await {
+        match self.objects.trim(before).await {
             Ok(()) => floor,
             Err(fault) => {
                 warn!(%fault, "old states of objects are not forgotten yet");
@@ -432,7 +546,7 @@ trait Shelf: Send + Sync {
     fn floor(&self) -> u64;
 }
 
-impl<T: Kind> Shelf for Cache<T> {
+impl<T: Cached> Shelf for Cache<T> {
     fn begin(&self, revision: u64, objects: &[ObjectRecord], floor: u64, states: &[StateChange]) {
         let own = objects.iter().filter(|record| is_of_kind::<T>(record));
         let objects: Vec<Arc<Stored<T>>> = own.filter_map(show_object).collect();
@@ -478,7 +592,7 @@ fn of_a_request(change: &StateChange) -> Option<(&StateChange, &RequestRecord)> 
     }
 }
 
-fn own_states<T: Kind>(
+fn own_states<T: Cached>(
     states: &[StateChange],
 ) -> impl Iterator<Item = (&StateChange, &ObjectRecord)> {
     states.iter().filter_map(|change| match &change.state {
@@ -487,14 +601,23 @@ fn own_states<T: Kind>(
     })
 }
 
-fn is_of_kind<T: Kind>(record: &ObjectRecord) -> bool {
-    let named = record.key.kind.split_once('.');
-    named == Some((T::RESOURCE.resource, T::RESOURCE.group))
+fn is_of_kind<T: Cached>(record: &ObjectRecord) -> bool {
+    let kind = record.key.kind.as_str();
+    let named = kind.split_once('.').unwrap_or((kind, ""));
+    named == (T::STORED_AS.resource, T::STORED_AS.group)
+}
+
+/// The state of a role or a binding.
+fn is_of_roles(change: &StateChange) -> bool {
+    match &change.state {
+        State::Object(record) => RbacKind::stored_as(&record.key.kind).is_some(),
+        State::Request(_) => false,
+    }
 }
 
 /// An object as clients see it: what the door keeps of it, under the names and numbers of its record.
-pub(super) fn object_of<T: Kind>(record: &ObjectRecord) -> Result<T, serde_json::Error> {
-    let mut object: T = serde_json::from_slice(&record.body)?;
+pub(super) fn object_of<T: Cached>(record: &ObjectRecord) -> Result<T, serde_json::Error> {
+    let mut object = T::read_body(&record.body)?;
     let meta = object.metadata_mut();
     meta.name.clone_from(&record.key.name);
     meta.namespace.clone_from(&record.key.namespace);
@@ -504,7 +627,7 @@ pub(super) fn object_of<T: Kind>(record: &ObjectRecord) -> Result<T, serde_json:
     Ok(object)
 }
 
-fn show_object<T: Kind>(record: &ObjectRecord) -> Option<Arc<Stored<T>>> {
+fn show_object<T: Cached>(record: &ObjectRecord) -> Option<Arc<Stored<T>>> {
     match object_of(record).and_then(Stored::new) {
         Ok(stored) => Some(Arc::new(stored)),
         Err(fault) => {
@@ -520,7 +643,7 @@ struct Past<T> {
     /// The states of today, which are the last ones of the history.
     present: HashMap<(Key, String), Arc<Stored<T>>>,
     last: HashMap<Key, Arc<Stored<T>>>,
-    events: Vec<Event<T>>,
+    events: Vec<Happening<T>>,
 }
 
 impl<T: Kind> Past<T> {
@@ -561,14 +684,14 @@ impl<T: Kind> Past<T> {
         if state.kind != StateChangeKind::Deleted {
             self.last.insert(key, Arc::clone(&now));
         }
-        self.events.push(Event {
+        self.events.push(Happening {
             revision,
             change,
             now,
         });
     }
 
-    fn into_history(self) -> (u64, Vec<Event<T>>) {
+    fn into_history(self) -> (u64, Vec<Happening<T>>) {
         (self.floor, self.events)
     }
 }
@@ -584,9 +707,14 @@ const BOUNDS: Bounds = Bounds {
     events: 16 * 1024,
     bytes: 64 * 1024 * 1024,
 };
+/// The same of leases and events, which come by the second and of which nobody asks for the past.
+const SMALL_BOUNDS: Bounds = Bounds {
+    events: 4 * 1024,
+    bytes: 8 * 1024 * 1024,
+};
 /// Watches at once: every node of a large cluster follows its own request, and many of them may come through one address or
 /// with one token.
-const WATCHES: PlaceBounds = PlaceBounds {
+const WATCHES: WatchBounds = WatchBounds {
     total: 8192,
     reserved: 256,
     own: 2048,
@@ -596,8 +724,11 @@ const WATCHES: PlaceBounds = PlaceBounds {
 };
 /// How long a read waits for the caches to catch up, as API servers do.
 const PATIENCE: Duration = Duration::from_secs(3);
+const LOADING_PATIENCE: Duration = Duration::from_secs(25);
 /// States read at once.
 const PAGE: usize = 512;
+/// How often a busy store is asked again before the load begins anew: for five seconds.
+const MAX_READS: usize = 100;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
 const QUIET_PAUSE: Duration = Duration::from_millis(5);

@@ -10,10 +10,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use axum::extract::{Request, State};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
-use countersign_authority::{Authority, IssuerId, RequestRecord};
+use countersign_authority::{Authority, BearerToken, IssuerId, RequestRecord};
 use countersign_kapi::rbac::{Attributes, MASTERS, ResourceAction};
 use countersign_kapi::{Status, UserInfo};
 use countersign_pki::{Oid, Subject};
@@ -35,10 +32,10 @@ pub(crate) struct User {
 }
 
 /// What a sender was known by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Credential {
     Certificate,
-    EnrolmentToken,
+    EnrolmentToken(BearerToken),
     BootstrapToken,
     Nothing,
 }
@@ -54,34 +51,21 @@ pub(super) enum Reach {
     Nothing,
 }
 
-/// Lets requests through whose sender is as good as they say, with the user as an extension.
-pub(super) async fn admit(
-    State(door): State<KubernetesDoor>,
-    mut request: Request,
-    next: Next,
-) -> Response {
-    let bearer = Bearer::take(request.headers_mut());
-    let peer = request.extensions().get().cloned();
-    let known = match &peer {
-        Some(peer) => {
-            let limits = request.extensions().get().cloned();
-            User::known(peer, bearer.as_ref(), &door, limits.as_ref()).await
+impl KubernetesDoor {
+    /// The sender of a call, if it is as good as it says, and the token that it shows, which leaves the head.
+    pub(super) async fn authenticate(
+        &self,
+        peer: &Peer,
+        headers: &mut HeaderMap,
+    ) -> Result<(User, Option<Bearer>), Refusal> {
+        let bearer = Bearer::take(headers);
+        let known = User::known(peer, bearer.as_ref(), self, self.limits.as_ref()).await?;
+        let user = known.ok_or_else(Status::unauthorized)?;
+        match impersonation(headers, &user) {
+            Some(refused) => Err(refused.into()),
+            None => Ok((user, bearer)),
         }
-        None => Ok(None),
-    };
-    let user = match known {
-        Ok(Some(user)) => user,
-        Ok(None) => return Refusal::from(Status::unauthorized()).into_response(),
-        Err(refusal) => return refusal.into_response(),
-    };
-    if let Some(refused) = impersonation(request.headers(), &user) {
-        return Refusal::from(refused).into_response();
     }
-    request.extensions_mut().insert(user);
-    if let Some(bearer) = bearer {
-        request.extensions_mut().insert(bearer);
-    }
-    next.run(request).await
 }
 
 impl User {
@@ -159,15 +143,23 @@ impl User {
         }
     }
 
-    /// Whether the user is known by an enrolment token.
-    pub(super) fn bears_enrolment_token(&self) -> bool {
-        self.credential == Credential::EnrolmentToken
+    /// Where the user comes from.
+    pub(super) fn source(&self) -> IpAddr {
+        self.source
+    }
+
+    /// The enrolment token that the user is known by.
+    pub(super) fn enrolment_token(&self) -> Option<&BearerToken> {
+        match &self.credential {
+            Credential::EnrolmentToken(token) => Some(token),
+            Credential::Certificate | Credential::BootstrapToken | Credential::Nothing => None,
+        }
     }
 
     /// Whether the user is known by a token of whatever kind.
     pub(super) fn bears_token(&self) -> bool {
         match self.credential {
-            Credential::EnrolmentToken | Credential::BootstrapToken => true,
+            Credential::EnrolmentToken(_) | Credential::BootstrapToken => true,
             Credential::Certificate | Credential::Nothing => false,
         }
     }

@@ -10,7 +10,7 @@ use super::object::Attachment;
 
 /// What this door knows of its objects.
 #[derive(Clone, Copy, Debug)]
-pub struct ObjectKeeper;
+pub(super) struct ObjectKeeper;
 
 impl Keeper for ObjectKeeper {
     /// As Kubernetes' own cleaner counts, from the last update of the condition; but never from before the decision

@@ -1,6 +1,7 @@
 //! The Kubernetes door: `certificates.k8s.io/v1` for unmodified clients.
 //!
-//! A standalone API server for one resource, `CertificateSigningRequest`. It authenticates senders by
+//! A standalone API server for one resource, `CertificateSigningRequest`, and for what its users and controllers need around it:
+//! roles and bindings, leases, events. It authenticates senders by
 //! the certificates that the ledger knows, or by an enrolment token, lets them do what roles and bindings allow, turns
 //! objects into submissions and acts of the engine, and shows the engine's records as objects. What the resource means is `kapi`'s business, what is
 //! decided and signed is the engine's; here is only the way between them.
@@ -18,12 +19,15 @@ mod certificate;
 mod create;
 mod delete;
 mod discovery;
+mod events;
 mod faults;
 mod feed;
 mod identity;
 mod keeping;
+mod leases;
 mod object;
-mod places;
+mod objects;
+pub mod profiles;
 mod quota;
 mod read;
 mod review;
@@ -31,24 +35,47 @@ mod roles;
 mod secrets;
 mod update;
 mod watch;
+mod watch_limit;
 
 use std::sync::{Arc, OnceLock};
 
 use axum::Router;
-use axum::middleware::{from_fn, from_fn_with_state};
-use axum::routing::{MethodRouter, get, post};
+use axum::body::Bytes;
+use axum::handler::Handler;
+use axum::middleware::from_fn;
+use axum::routing::{MethodFilter, MethodRouter, get};
 use countersign_authority::store::StoreFault;
-use countersign_authority::{Authority, Door, IssuerId};
+use countersign_authority::{Authority, Door, DoorSpec, IssuerId, WhenEnded};
+use countersign_kapi::negotiate::Offer;
+use countersign_kapi::review::ReviewKind;
+use countersign_kapi::{CertificateSigningRequest, Endpoint, Resource};
 
 use crate::access::Access;
+use crate::frontend::FrontEndLayer;
+use crate::limits::RequestLimits;
+use answer::Answer;
 pub use authorizer::Authorizer;
 pub(crate) use bearer::is_token_name;
+use call::{BODY, Call, Methods, ObjectHead, OfPath, PatchHead};
+use delete::{DeleteAllHead, DeleteHead};
+pub use faults::profile_text;
 use feed::{Caches, Feed};
 pub(crate) use identity::{User, impersonating};
-pub use keeping::ObjectKeeper;
+use keeping::ObjectKeeper;
+use read::{Asked, GetHead, WatchBy};
+use review::{MAX_REVIEW, ReviewHead};
 
 /// The door's name in the engine.
 pub const DOOR: Door = Door::named("kubernetes");
+
+/// What the door tells the engine of itself. An object keeps its name until it is deleted; as Kubernetes' cleaner does, one
+/// whose certificate has ended is deleted at once.
+pub static SPEC: DoorSpec = DoorSpec {
+    name: DOOR,
+    retained: true,
+    when_ended: WhenEnded::Goes,
+    keeper: &ObjectKeeper,
+};
 
 /// A Kubernetes API in front of an authority. Cheap to clone.
 #[derive(Clone)]
@@ -61,6 +88,8 @@ pub struct KubernetesDoor {
     pub authorizer: Arc<Authorizer>,
     /// Who has which role at the native interface: nobody is made somebody who may do more there than the approver.
     access: Access,
+    /// How often requests are taken; none: as often as they come.
+    limits: Option<RequestLimits>,
     /// What it shows; begun when it is first needed.
     feed: Arc<OnceLock<Feed>>,
 }
@@ -78,6 +107,7 @@ impl KubernetesDoor {
             issuer,
             authorizer,
             access: Access::default(),
+            limits: None,
             feed: Arc::default(),
         })
     }
@@ -85,6 +115,7 @@ impl KubernetesDoor {
     /// The same, where roles at the native interface are given by `access`.
     #[must_use]
     pub fn with_access(self, access: Access) -> Self {
+        access.tell(&self.authority);
         Self { access, ..self }
     }
 
@@ -106,106 +137,148 @@ impl KubernetesDoor {
 /// runtime, which must be entered, follows the store; it ends with the last clone of the door.
 pub fn router(door: KubernetesDoor) -> Router {
     door.caches();
+    let of_path = || FrontEndLayer::new(OfPath(door.clone()));
     let open = Router::new()
         .route("/healthz", get(discovery::alive))
         .route("/livez", get(discovery::alive))
         .route("/readyz", get(discovery::ready))
-        .route("/version", get(discovery::version));
-    let described = Router::new()
-        .route("/api", get(discovery::core))
-        .route("/apis", get(discovery::groups))
-        .route("/apis/certificates.k8s.io", get(discovery::group))
-        .route("/apis/certificates.k8s.io/v1", get(discovery::resources))
-        .route("/openapi/v2", get(discovery::openapi_v2))
-        .route("/openapi/v3", get(discovery::openapi_v3))
-        .route(
-            "/openapi/v3/apis/{group}/{version}",
-            get(discovery::openapi_document),
-        )
-        .route(
-            "/apis/authentication.k8s.io",
-            get(discovery::authentication_group),
-        )
-        .route(
-            "/apis/authentication.k8s.io/v1",
-            get(discovery::authentication_resources),
-        )
-        .route(
-            "/apis/rbac.authorization.k8s.io",
-            get(discovery::rbac_group),
-        )
-        .route(
-            "/apis/rbac.authorization.k8s.io/v1",
-            get(discovery::rbac_resources),
-        )
-        .route(
-            "/apis/authorization.k8s.io",
-            get(discovery::authorization_group),
-        )
-        .route(
-            "/apis/authorization.k8s.io/v1",
-            get(discovery::authorization_resources),
-        )
-        .layer(from_fn_with_state(door.clone(), call::admit_path));
+        .route_either("/version", get(discovery::version));
+    let described = discovery::router().layer(of_path());
     let closed = Router::new()
         .merge(described)
-        .route(
-            "/apis/authentication.k8s.io/v1/selfsubjectreviews",
-            post(review::who_am_i),
-        )
-        .route(
-            "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
-            post(review::may_i),
-        )
-        .route(
-            "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
-            post(review::my_rules),
-        )
-        .route(
-            "/apis/authorization.k8s.io/v1/subjectaccessreviews",
-            post(review::may_they),
-        )
-        .route(
-            "/apis/authorization.k8s.io/v1/namespaces/{namespace}/localsubjectaccessreviews",
-            post(review::may_they_there),
-        )
-        .route(COLLECTION, collection())
-        .route(WATCH, get(read::watch_by_path))
-        .route(WATCH_OBJECT, get(read::watch_by_path))
-        .route(OBJECT, object())
-        .route(APPROVAL, approval())
-        .route(STATUS, status())
-        .merge(roles::router())
-        .method_not_allowed_fallback(discovery::wrong_method)
-        .fallback(discovery::unknown_path)
-        .layer(from_fn_with_state(door.clone(), identity::admit))
+        .merge(reviews(&door))
+        .merge(requests(&door))
+        .merge(roles::router(&door))
+        .merge(leases::router(&door))
+        .merge(events::router(&door))
+        .method_not_allowed_fallback(discovery::wrong_method.layer(of_path()))
+        .fallback(discovery::unknown_path.layer(of_path()))
         .layer(from_fn(answer::in_format));
     open.merge(closed).with_state(door)
 }
 
-fn collection() -> MethodRouter<KubernetesDoor> {
-    get(read::list)
-        .post(create::create)
-        .delete(delete::collection)
+/// Both ways of writing a path: discovery says `/apis/`, and clients go by it.
+trait RouteEither {
+    /// Routes a path, and the same with a slash at its end.
+    fn route_either(self, path: &str, methods: impl Into<MethodRouter<KubernetesDoor>>) -> Self;
 }
 
-fn object() -> MethodRouter<KubernetesDoor> {
-    get(read::get)
-        .put(update::replace)
-        .patch(update::patch)
-        .delete(delete::delete)
+impl RouteEither for Router<KubernetesDoor> {
+    fn route_either(self, path: &str, methods: impl Into<MethodRouter<KubernetesDoor>>) -> Self {
+        let methods = methods.into();
+        self.route(path, methods.clone())
+            .route(&format!("{path}/"), methods)
+    }
 }
 
-fn approval() -> MethodRouter<KubernetesDoor> {
-    get(read::get_approval)
-        .put(update::replace_approval)
-        .patch(update::patch_approval)
+fn reviews(door: &KubernetesDoor) -> Router<KubernetesDoor> {
+    Router::new()
+        .route_either(
+            "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+            review(door, ReviewKind::SelfSubject, review::who_am_i),
+        )
+        .route_either(
+            "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+            review(door, ReviewKind::SelfAccess, review::may_i),
+        )
+        .route_either(
+            "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+            review(door, ReviewKind::SelfRules, review::my_rules),
+        )
+        .route_either(
+            "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+            review(door, ReviewKind::Access, review::may_they),
+        )
+        .route_either(
+            "/apis/authorization.k8s.io/v1/namespaces/{namespace}/localsubjectaccessreviews",
+            review(door, ReviewKind::LocalAccess, review::may_they),
+        )
 }
 
-fn status() -> MethodRouter<KubernetesDoor> {
-    get(read::get_status)
-        .put(update::replace_status)
-        .patch(update::patch_status)
+fn review<F: Future<Output = Answer> + Send + 'static>(
+    door: &KubernetesDoor,
+    kind: ReviewKind,
+    answer: fn(Call, ReviewHead, Bytes) -> F,
+) -> MethodRouter<KubernetesDoor> {
+    let head = move |call: &mut Call| ReviewHead::of(call, kind);
+    let methods = Methods::of(door).on(MethodFilter::POST, Some(MAX_REVIEW), head, answer);
+    methods.into()
+}
+
+/// The calls of certificate signing requests.
+fn requests(door: &KubernetesDoor) -> Router<KubernetesDoor> {
+    let listed = |watch| {
+        let head = move |call: &mut Call| Asked::of::<CertificateSigningRequest>(call, watch);
+        Methods::of(door).get(head, read::collection::<CertificateSigningRequest>)
+    };
+    let collection = listed(WatchBy::Query)
+        .on(
+            MethodFilter::POST,
+            BODY,
+            |call| {
+                call.admit_rate()?;
+                call.authorize("create", "")?;
+                ObjectHead::of(call, Offer::All, Resource::CREATE_OPTIONS)
+            },
+            create::create,
+        )
+        .on(
+            MethodFilter::DELETE,
+            BODY,
+            |call| {
+                call.authorize("deletecollection", "")?;
+                DeleteAllHead::of::<CertificateSigningRequest>(call)
+            },
+            delete::collection,
+        );
+    let object = endpoint(door, Endpoint::Object).on(
+        MethodFilter::DELETE,
+        BODY,
+        |call| {
+            call.authorize("delete", "")?;
+            DeleteHead::of(call, Offer::ObjectOnly)
+        },
+        delete::delete,
+    );
+    Router::new()
+        .route_either(COLLECTION, collection)
+        .route_either(WATCH, listed(WatchBy::Path))
+        .route_either(WATCH_OBJECT, listed(WatchBy::Path))
+        .route_either(OBJECT, object)
+        .route_either(APPROVAL, endpoint(door, Endpoint::Approval))
+        .route_either(STATUS, endpoint(door, Endpoint::Status))
+}
+
+/// What an object and its subresources have in common.
+fn endpoint(door: &KubernetesDoor, endpoint: Endpoint) -> Methods<'_> {
+    let subresource = update::subresource(endpoint);
+    let offer = update::offer(endpoint);
+    Methods::of(door)
+        .get(
+            move |call| {
+                let reach = call.authorize("get", subresource)?;
+                GetHead::of(call, reach, offer)
+            },
+            read::get,
+        )
+        .on(
+            MethodFilter::PUT,
+            BODY,
+            move |call| {
+                call.authorize("update", subresource)?;
+                ObjectHead::of(call, offer, Resource::UPDATE_OPTIONS)
+            },
+            move |call, head, body| update::put(endpoint, call, head, body),
+        )
+        .on(
+            MethodFilter::PATCH,
+            BODY,
+            move |call| {
+                call.authorize("patch", subresource)?;
+                PatchHead::of(call, offer)
+            },
+            move |call, head, body| update::patch(endpoint, call, head, body),
+        )
 }
 
 const COLLECTION: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";

@@ -7,12 +7,12 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use countersign_authority::{IssuerId, RequestRecord, RequestState, is_token_reason};
+use countersign_authority::{RequestRecord, RequestState};
 use countersign_kapi::model::{APPROVED, DENIED, FAILED};
 use countersign_kapi::{
     CertificateSigningRequest, Condition, ObjectMeta, RequestStatus, Spec, Status, Time, UserInfo,
 };
-use countersign_pki::{Certificate, CheckedCsr, UnixTime, pem};
+use countersign_pki::{CheckedCsr, UnixTime, pem};
 use countersign_policy::{Deciding, Effect, Identity};
 use serde::{Deserialize, Serialize};
 use tracing::error;
@@ -177,12 +177,29 @@ impl KubernetesDoor {
         &self,
         record: &RequestRecord,
     ) -> Result<CertificateSigningRequest, Refusal> {
+        let entry = match &record.certificate {
+            Some((issuer, serial)) => self.authority.ledger.get(issuer, serial).await?,
+            None => None,
+        };
+        self.show_with(record, entry.as_ref().map(|entry| &*entry.der))
+    }
+
+    /// The same, with the certificate that the ledger has for it.
+    pub(super) fn show_with(
+        &self,
+        record: &RequestRecord,
+        der: Option<&[u8]>,
+    ) -> Result<CertificateSigningRequest, Refusal> {
         let attachment = Attachment::of(record)?;
         let request = attachment.sent_request(record);
         let certificate = match &record.certificate {
-            Some((issuer, serial)) => {
-                let entry = self.authority.certificate(issuer, serial).await?;
-                let text = entry.map(|entry| self.with_intermediates(issuer, &entry.der));
+            Some((issuer, _)) => {
+                let text = der.map(|der| {
+                    self.authority
+                        .issuers
+                        .with_intermediates(issuer, der)
+                        .into_bytes()
+                });
                 text.unwrap_or_default()
             }
             None => attachment.written_certificate(record)?,
@@ -219,19 +236,6 @@ impl KubernetesDoor {
                 certificate,
             },
         })
-    }
-
-    /// A certificate as its holder shows it to others: followed by the CAs below the root. Under a root it stands alone, as
-    /// kube-controller-manager has it.
-    fn with_intermediates(&self, issuer: &IssuerId, der: &[u8]) -> Vec<u8> {
-        let mut text = pem::encode("CERTIFICATE", der);
-        if let Some(issuer) = self.authority.issuer(issuer)
-            && !(issuer.ancestors().is_empty() && issuer.previous().is_empty())
-            && let Ok(leaf) = Certificate::parse(der)
-        {
-            text.push_str(&issuer.intermediates_of(&leaf));
-        }
-        text.into_bytes()
     }
 
     /// The authority's time, as the API writes it.
@@ -296,7 +300,7 @@ fn approval_words(record: &RequestRecord) -> (&'static str, String) {
 
 /// What was wrong with a token is told to nobody who shows one: an explanation has it, for administrators.
 fn denial_text(record: &RequestRecord) -> String {
-    match is_token_reason(&record.explanation.code) {
+    match record.explanation.code.is_about_token() {
         true => format!("certificate request not authorised (request {})", record.id),
         false => record.explanation.in_short(),
     }

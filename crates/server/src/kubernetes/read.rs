@@ -1,7 +1,5 @@
 //! Reading objects: one, or a selection of all.
 
-use axum::Extension;
-use axum::extract::State;
 use countersign_authority::RequestRecord;
 use countersign_authority::store::Past;
 use countersign_kapi::list::ListMeta;
@@ -10,7 +8,7 @@ use countersign_kapi::query::{
     self, CollectionQuery, Continuation, ListOptions, ListVersion, QueryFault,
 };
 use countersign_kapi::selector::{FieldSelector, LabelSelector};
-use countersign_kapi::{CertificateSigningRequest, Kind, Resource, Status};
+use countersign_kapi::{Kind, Resource, Status};
 use http::StatusCode;
 
 use super::answer::{Answer, Refusal, Shape};
@@ -20,81 +18,72 @@ use super::feed::{Behind, Cached};
 use super::identity::{Reach, User};
 use super::watch::{self, Client};
 use super::{DOOR, KubernetesDoor};
-use crate::limits::RequestLimits;
 
-/// `GET` on an object.
-pub(super) async fn get(State(door): State<KubernetesDoor>, call: Call) -> Answer {
-    answer_one(&door, call, "", Offer::All).await
+/// What the head of a call says that asks for an object.
+pub(super) struct GetHead {
+    pub(super) shape: Shape,
+    reach: Reach,
+    at_least: u64,
 }
 
-/// `GET` on `/status`.
-pub(super) async fn get_status(State(door): State<KubernetesDoor>, call: Call) -> Answer {
-    answer_one(&door, call, "status", Offer::All).await
+impl GetHead {
+    pub(super) fn of(call: &Call, reach: Reach, offer: Offer) -> Result<Self, Refusal> {
+        Ok(Self {
+            shape: call.shape(offer)?,
+            reach,
+            at_least: query::version_at_least(call.parameter("resourceVersion"))?,
+        })
+    }
+
+    /// Waits for the version that the object shall have at least.
+    pub(super) async fn reached(&self, door: &KubernetesDoor) -> Result<(), Refusal> {
+        match self.at_least {
+            0 => Ok(()),
+            version => door.reached(version).await,
+        }
+    }
 }
 
-/// `GET` on `/approval`, which has no table.
-pub(super) async fn get_approval(State(door): State<KubernetesDoor>, call: Call) -> Answer {
-    answer_one(&door, call, "approval", Offer::ObjectOnly).await
-}
-
-/// `GET` on the collection.
-pub(super) async fn list(
-    State(door): State<KubernetesDoor>,
-    limits: Option<Extension<RequestLimits>>,
-    call: Call,
-) -> Answer {
-    let read = Read {
-        limits: limits.as_ref().map(|Extension(limits)| limits),
-        is_watch: false,
-    };
-    collection::<CertificateSigningRequest>(&door, call, read).await
-}
-
-/// `GET` on the older paths of watches, of the collection or of one object.
-pub(super) async fn watch_by_path(
-    State(door): State<KubernetesDoor>,
-    limits: Option<Extension<RequestLimits>>,
-    call: Call,
-) -> Answer {
-    let read = Read {
-        limits: limits.as_ref().map(|Extension(limits)| limits),
-        is_watch: true,
-    };
-    collection::<CertificateSigningRequest>(&door, call, read).await
-}
-
-/// A read of a collection.
-#[derive(Clone, Copy)]
-pub(super) struct Read<'a> {
-    /// What reading counts against for those who see only their own.
-    pub(super) limits: Option<&'a RequestLimits>,
-    /// Whether the path says that it is a watch; else the query does.
-    pub(super) is_watch: bool,
+/// `GET` on an object or one of its subresources.
+pub(super) async fn get(call: Call, head: GetHead) -> Answer {
+    let door = &call.door;
+    head.reached(door).await?;
+    let record = door.find(&call.name).await?;
+    if head.reach == Reach::Own && !call.user.owns(&record) {
+        return Err(Resource::CSR.not_found(&call.name).into());
+    }
+    let object = door.show(&record).await?;
+    head.shape.object(StatusCode::OK, &object, door.now()?)
 }
 
 /// Answers a list or a watch of any kind of objects.
-pub(super) async fn collection<T: Cached>(
-    door: &KubernetesDoor,
-    mut call: Call,
-    read: Read<'_>,
-) -> Answer {
+pub(super) async fn collection<T: Cached>(call: Call, asked: Asked) -> Answer {
     let Asked {
         selection,
         client,
         shape,
         query,
-    } = Asked::of::<T>(door, &mut call, read)?;
-    drop(call);
+    } = asked;
+    let Call { door, .. } = call;
     match query {
         CollectionQuery::List(options) => door.list::<T>(&selection, &options, shape).await,
         CollectionQuery::Watch(options) => {
-            watch::answer::<T>(door, client, selection, shape, options).await
+            watch::answer::<T>(&door, client, selection, shape, options).await
         }
     }
 }
 
+/// Where a call says that it is a watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WatchBy {
+    /// In the query, if at all.
+    Query,
+    /// In the path: the older places of watches, of the collection or of one object.
+    Path,
+}
+
 /// What somebody asks of a collection, and may.
-struct Asked {
+pub(super) struct Asked {
     selection: Selection,
     client: Client,
     shape: Shape,
@@ -102,12 +91,8 @@ struct Asked {
 }
 
 impl Asked {
-    fn of<T: Kind>(
-        door: &KubernetesDoor,
-        call: &mut Call,
-        read: Read<'_>,
-    ) -> Result<Self, Refusal> {
-        let by_path = read.is_watch.then_some(("watch", "true"));
+    pub(super) fn of<T: Kind>(call: &mut Call, watch: WatchBy) -> Result<Self, Refusal> {
+        let by_path = (watch == WatchBy::Path).then_some(("watch", "true"));
         let verb = match query::is_watch(by_path.into_iter().chain(call.pairs())) {
             true => "watch",
             false => "list",
@@ -127,10 +112,14 @@ impl Asked {
             standing: call.standing(reach).ok_or_else(Status::unauthorized)?,
             closing: call.closing(),
         };
-        if let (Reach::Own, Some(limits)) = (reach, read.limits) {
-            door.admit_rate(limits, &call.user)?;
+        // Reading counts for those who see only their own.
+        if reach == Reach::Own {
+            call.admit_rate()?;
         }
         selection.narrow(reach, &call.user);
+        if verb == "watch" {
+            call.refuse_yaml()?;
+        }
         Ok(Self {
             selection,
             client,
@@ -218,7 +207,11 @@ impl Selection {
 impl KubernetesDoor {
     /// The record of a name; a refusal if there is none.
     pub(super) async fn find(&self, name: &str) -> Result<RequestRecord, Refusal> {
-        let found = self.authority.request_at(&DOOR, name, Past::Ignore).await?;
+        let found = self
+            .authority
+            .requests
+            .at(&DOOR, name, Past::Ignore)
+            .await?;
         found.ok_or_else(|| Resource::CSR.not_found(name).into())
     }
 
@@ -299,26 +292,6 @@ impl KubernetesDoor {
         };
         shape.page(meta, page.objects, self.now()?)
     }
-}
-
-async fn answer_one(
-    door: &KubernetesDoor,
-    mut call: Call,
-    subresource: &'static str,
-    offer: Offer,
-) -> Answer {
-    let reach = call.authorize("get", subresource)?;
-    let shape = call.shape(offer)?;
-    match query::version_at_least(call.parameter("resourceVersion"))? {
-        0 => {}
-        version => door.reached(version).await?,
-    }
-    let record = door.find(&call.name).await?;
-    if reach == Reach::Own && !call.user.owns(&record) {
-        return Err(Resource::CSR.not_found(&call.name).into());
-    }
-    let object = door.show(&record).await?;
-    shape.object(StatusCode::OK, &object, door.now()?)
 }
 
 /// Where a list goes on.

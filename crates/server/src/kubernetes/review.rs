@@ -1,7 +1,8 @@
 //! Reviews: who am I, what may I, and what may they. Nothing of it is stored.
 
-use axum::extract::State;
+use axum::body::Bytes;
 use countersign_authority::store::Past;
+use countersign_kapi::negotiate::BodyFormat;
 use countersign_kapi::rbac::{Attributes, PathAction};
 use countersign_kapi::review::{self, ResourceAttributes, Review, ReviewKind, ReviewSpec};
 use countersign_kapi::{GROUP, RESOURCE, Status, UserInfo};
@@ -12,84 +13,88 @@ use super::call::{Action, Call};
 use super::identity::{Reach, User};
 use super::{DOOR, KubernetesDoor};
 
+/// What the head of a call says that asks for a review.
+pub(super) struct ReviewHead {
+    kind: ReviewKind,
+    format: BodyFormat,
+}
+
+impl ReviewHead {
+    pub(super) fn of(call: &mut Call, kind: ReviewKind) -> Result<Self, Refusal> {
+        // Only local reviews have a parameter in their path.
+        let namespace = call.namespace.clone();
+        call.authorize_action(Action {
+            verb: "create",
+            resource: kind.resource(),
+            subresource: "",
+            name: String::new(),
+            namespace,
+        })?;
+        let format = call.body_format()?;
+        Ok(Self { kind, format })
+    }
+
+    fn read(&self, call: &Call, body: &[u8]) -> Result<Review, Refusal> {
+        let Self { kind, format } = *self;
+        let mut review = kind.decode(body, format)?;
+        if kind == ReviewKind::LocalAccess {
+            let found = &mut review.metadata.namespace;
+            if !found.is_empty() && *found != call.namespace {
+                let text = "the namespace of the provided object does not match the namespace sent on the request";
+                return Err(Status::bad_request(text).into());
+            }
+            found.clone_from(&call.namespace);
+        }
+        let errors = kind.validate(&review);
+        match errors.is_empty() {
+            true => Ok(review),
+            false => Err(kind.resource().invalid("", &errors).into()),
+        }
+    }
+}
+
 /// `POST` of a `SelfSubjectReview`: `kubectl auth whoami`.
-pub(super) async fn who_am_i(mut call: Call) -> Answer {
-    read(&mut call, ReviewKind::SelfSubject).await?;
+pub(super) async fn who_am_i(call: Call, head: ReviewHead, body: Bytes) -> Answer {
+    head.read(&call, &body)?;
     json(StatusCode::CREATED, &review::who_am_i(call.user.info()))
 }
 
 /// `POST` of a `SelfSubjectAccessReview`: `kubectl auth can-i`.
-pub(super) async fn may_i(State(door): State<KubernetesDoor>, mut call: Call) -> Answer {
-    let kind = ReviewKind::SelfAccess;
-    let Review { spec, .. } = read(&mut call, kind).await?;
+pub(super) async fn may_i(call: Call, head: ReviewHead, body: Bytes) -> Answer {
+    let door = &call.door;
+    let Review { spec, .. } = head.read(&call, &body)?;
     let (allowed, reason) = match door.may(call.user.info(), &spec) {
         (false, reason) => door.may_with_own(&call.user, &spec, reason).await?,
         allowed => allowed,
     };
-    let answer = review::access(kind, &spec, allowed, &reason);
+    let answer = review::access(head.kind, &spec, allowed, &reason);
     json(StatusCode::CREATED, &answer)
 }
 
-/// `POST` of a `SubjectAccessReview`: what controllers ask about the sender of a request.
-pub(super) async fn may_they(State(door): State<KubernetesDoor>, call: Call) -> Answer {
-    answer_about_others(&door, call, ReviewKind::Access).await
-}
-
-/// `POST` of a `LocalSubjectAccessReview`.
-pub(super) async fn may_they_there(State(door): State<KubernetesDoor>, call: Call) -> Answer {
-    answer_about_others(&door, call, ReviewKind::LocalAccess).await
-}
-
-/// `POST` of a `SelfSubjectRulesReview`: `kubectl auth can-i --list`.
-pub(super) async fn my_rules(State(door): State<KubernetesDoor>, mut call: Call) -> Answer {
-    let Review { spec, .. } = read(&mut call, ReviewKind::SelfRules).await?;
-    if spec.namespace.is_empty() {
-        return Err(Status::bad_request("no namespace on request").into());
-    }
-    let (rules, faults) = door.authorizer.rules_of(call.user.info(), &spec.namespace);
-    json(StatusCode::CREATED, &review::rules(&rules, &faults))
-}
-
-async fn answer_about_others(door: &KubernetesDoor, mut call: Call, kind: ReviewKind) -> Answer {
-    let Review { spec, .. } = read(&mut call, kind).await?;
+/// `POST` of a `SubjectAccessReview`, which is what controllers ask about the sender of a request, or of a
+/// `LocalSubjectAccessReview`.
+pub(super) async fn may_they(call: Call, head: ReviewHead, body: Bytes) -> Answer {
+    let Review { spec, .. } = head.read(&call, &body)?;
     let user = UserInfo {
         username: spec.user.clone(),
         uid: spec.uid.clone(),
         groups: spec.groups.clone(),
         extra: spec.extra.clone(),
     };
-    let (allowed, reason) = door.may(&user, &spec);
-    let answer = review::access(kind, &spec, allowed, &reason);
+    let (allowed, reason) = call.door.may(&user, &spec);
+    let answer = review::access(head.kind, &spec, allowed, &reason);
     json(StatusCode::CREATED, &answer)
 }
 
-/// Reads a review that its sender may ask for.
-async fn read(call: &mut Call, kind: ReviewKind) -> Result<Review, Refusal> {
-    // Only local reviews have a parameter in their path.
-    let namespace = call.namespace.clone();
-    call.authorize_action(Action {
-        verb: "create",
-        resource: kind.resource(),
-        subresource: "",
-        name: String::new(),
-        namespace: namespace.clone(),
-    })?;
-    let format = call.body_format()?;
-    let body = call.read_body(MAX_REVIEW).await?;
-    let mut review = kind.decode(&body, format)?;
-    if kind == ReviewKind::LocalAccess {
-        let found = &mut review.metadata.namespace;
-        if !found.is_empty() && *found != namespace {
-            let text = "the namespace of the provided object does not match the namespace sent on the request";
-            return Err(Status::bad_request(text).into());
-        }
-        *found = namespace;
+/// `POST` of a `SelfSubjectRulesReview`: `kubectl auth can-i --list`.
+pub(super) async fn my_rules(call: Call, head: ReviewHead, body: Bytes) -> Answer {
+    let Review { spec, .. } = head.read(&call, &body)?;
+    if spec.namespace.is_empty() {
+        return Err(Status::bad_request("no namespace on request").into());
     }
-    let errors = kind.validate(&review);
-    match errors.is_empty() {
-        true => Ok(review),
-        false => Err(kind.resource().invalid("", &errors).into()),
-    }
+    let authorizer = &call.door.authorizer;
+    let (rules, faults) = authorizer.rules_of(call.user.info(), &spec.namespace);
+    json(StatusCode::CREATED, &review::rules(&rules, &faults))
 }
 
 impl KubernetesDoor {
@@ -141,7 +146,11 @@ impl KubernetesDoor {
             // One that is not named may be anybody's.
             (Reach::Own, _, "") => Ok((false, OWN.to_owned())),
             (Reach::Own, _, name) => {
-                let found = self.authority.request_at(&DOOR, name, Past::Ignore).await?;
+                let found = self
+                    .authority
+                    .requests
+                    .at(&DOOR, name, Past::Ignore)
+                    .await?;
                 let is_own = found.is_some_and(|record| user.owns(&record));
                 Ok((is_own, OWN.to_owned()))
             }
@@ -151,4 +160,4 @@ impl KubernetesDoor {
 
 const OWN: &str = "an enrolment token sees the requests that it created";
 /// A review asks one thing, about somebody who may be in many groups.
-const MAX_REVIEW: usize = 256 * 1024;
+pub(super) const MAX_REVIEW: usize = 256 * 1024;

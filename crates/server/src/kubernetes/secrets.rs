@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use countersign_authority::store::StoreFault;
 use countersign_authority::{
-    Authority, BootstrapId, bootstrap_ids_in, looks_like_a_token, masked_bootstrap_tokens,
+    BootstrapId, Tokens, bootstrap_ids_in, looks_like_a_token, masked_bootstrap_tokens,
 };
 use countersign_kapi::kind::Kind;
 use countersign_kapi::{CertificateSigningRequest, FieldError, ObjectMeta, Resource};
@@ -62,13 +62,13 @@ pub(super) fn token_faults(object: &CertificateSigningRequest) -> Vec<FieldError
 /// # Errors
 /// Says in which field, or that the store fails.
 pub(super) async fn refuse_bootstrap_tokens(
-    authority: &Authority,
+    tokens: &Tokens,
     old: Option<&CertificateSigningRequest>,
     new: &CertificateSigningRequest,
 ) -> Result<(), Refusal> {
     let known = old.into_iter().flat_map(bootstrap_ids);
     let known = known.flat_map(|(_, ids)| ids).collect();
-    let errors = bootstrap_faults(authority, &known, bootstrap_ids(new)).await?;
+    let errors = bootstrap_faults(tokens, &known, bootstrap_ids(new)).await?;
     match errors.as_slice() {
         [] => Ok(()),
         errors => {
@@ -83,12 +83,12 @@ pub(super) async fn refuse_bootstrap_tokens(
 /// # Errors
 /// Says that there is one, or that the store fails.
 pub(super) async fn refuse_bootstrap_tokens_in<T: Kind>(
-    authority: &Authority,
+    tokens: &Tokens,
     old: Option<&T>,
     new: &T,
 ) -> Result<(), Refusal> {
     let known = old.map(ids_in).unwrap_or_default();
-    let errors = bootstrap_faults(authority, &known, [("metadata", ids_in(new))]).await?;
+    let errors = bootstrap_faults(tokens, &known, [("metadata", ids_in(new))]).await?;
     match errors.as_slice() {
         [] => Ok(()),
         errors => {
@@ -100,7 +100,7 @@ pub(super) async fn refuse_bootstrap_tokens_in<T: Kind>(
 
 /// The fields in which a token stands that is not among the `known`.
 async fn bootstrap_faults(
-    authority: &Authority,
+    tokens: &Tokens,
     known: &BTreeSet<BootstrapId>,
     fields: impl IntoIterator<Item = (&'static str, BTreeSet<BootstrapId>)>,
 ) -> Result<Vec<FieldError>, StoreFault> {
@@ -112,7 +112,7 @@ async fn bootstrap_faults(
                 errors.push(FieldError::forbidden(field, TOO_MANY));
                 return Ok(errors);
             }
-            if authority.bootstrap_token(id).await?.is_some() {
+            if tokens.get_bootstrap(id).await?.is_some() {
                 errors.push(FieldError::forbidden(field, NO_BOOTSTRAP));
                 break;
             }

@@ -5,68 +5,38 @@
 //! one.
 
 use axum::body::Bytes;
-use axum::extract::State;
-use countersign_authority::{Act, ActFault, OnUnsignable, RequestRecord, RequestState, Settlement};
+use countersign_authority::store::Past;
+use countersign_authority::{
+    Act, ActFault, Actor, OnUnsignable, RequestRecord, RequestState, Settlement,
+};
 use countersign_kapi::model::{APPROVED, DENIED, FAILED};
-use countersign_kapi::negotiate::Offer;
+use countersign_kapi::negotiate::{Offer, PatchFormat};
 use countersign_kapi::options::FieldValidation;
+use countersign_kapi::ownership::{self, Applied, FieldWriter};
 use countersign_kapi::patch::{self, PatchKind};
 use countersign_kapi::validate::{self, Checks};
 use countersign_kapi::{
-    CertificateSigningRequest, Condition, Decoded, Endpoint, MAX_BODY_BYTES, Resource, Status,
-    decode, update,
+    CertificateSigningRequest, Condition, Decoded, Endpoint, Resource, Status, Time, decode, update,
 };
 use countersign_pki::CertificateOutline;
 use http::StatusCode;
 
-use super::answer::{Answer, Refusal, first_bytes, warn};
-use super::call::Call;
+use super::answer::{Answer, Refusal, Shape, first_bytes, warn};
+use super::call::{Call, ObjectHead, PatchHead};
 use super::certificate::read_leaf;
-use super::create::refuse_secrets;
+use super::create::{self, refuse_secrets};
 use super::faults::{act_refusal, patch_refusal};
 use super::identity::User;
 use super::object::Attachment;
+use super::objects::refuse_misapplied;
 use super::secrets::{refuse_bootstrap_tokens, token_faults};
 use super::{DOOR, KubernetesDoor};
+use crate::access::Grant;
 
-/// `PUT` on an object.
-pub(super) async fn replace(State(door): State<KubernetesDoor>, call: Call) -> Answer {
-    put(&door, call, Endpoint::Object).await
-}
-
-/// `PUT` on `/approval`.
-pub(super) async fn replace_approval(State(door): State<KubernetesDoor>, call: Call) -> Answer {
-    put(&door, call, Endpoint::Approval).await
-}
-
-/// `PUT` on `/status`.
-pub(super) async fn replace_status(State(door): State<KubernetesDoor>, call: Call) -> Answer {
-    put(&door, call, Endpoint::Status).await
-}
-
-/// `PATCH` on an object.
-pub(super) async fn patch(State(door): State<KubernetesDoor>, call: Call) -> Answer {
-    apply(&door, call, Endpoint::Object).await
-}
-
-/// `PATCH` on `/approval`.
-pub(super) async fn patch_approval(State(door): State<KubernetesDoor>, call: Call) -> Answer {
-    apply(&door, call, Endpoint::Approval).await
-}
-
-/// `PATCH` on `/status`.
-pub(super) async fn patch_status(State(door): State<KubernetesDoor>, call: Call) -> Answer {
-    apply(&door, call, Endpoint::Status).await
-}
-
-async fn put(door: &KubernetesDoor, mut call: Call, endpoint: Endpoint) -> Answer {
-    call.authorize("update", subresource(endpoint))?;
-    let shape = call.shape(offer(endpoint))?;
-    let options = call.write_options(Resource::UPDATE_OPTIONS)?;
-    let format = call.body_format()?;
-    let body = call.read_body(MAX_BODY_BYTES).await?;
-    let decoded =
-        decode::object::<CertificateSigningRequest>(&body, format, options.field_validation)?;
+/// `PUT` on an object or one of its subresources.
+pub(super) async fn put(endpoint: Endpoint, call: Call, head: ObjectHead, body: Bytes) -> Answer {
+    let validation = head.options.field_validation;
+    let decoded = decode::object::<CertificateSigningRequest>(&body, head.format, validation)?;
     let named = &decoded.object.metadata.name;
     if *named != call.name {
         return Err(Status::name_mismatch(named, &call.name).into());
@@ -74,44 +44,94 @@ async fn put(door: &KubernetesDoor, mut call: Call, endpoint: Endpoint) -> Answe
     let write = Write {
         endpoint,
         change: Change::Whole(Box::new(decoded)),
-        dry_run: options.dry_run,
+        manager: call.manager(&head.options),
+        dry_run: head.options.dry_run,
     };
-    let (object, warnings) = door.write(&call.name, &call.user, &write).await?;
-    let response = shape.object(StatusCode::OK, &object, door.now()?)?;
-    Ok(warn(response, &warnings))
+    write.carried_out(&call, head.shape).await
 }
 
-async fn apply(door: &KubernetesDoor, mut call: Call, endpoint: Endpoint) -> Answer {
-    call.authorize("patch", subresource(endpoint))?;
-    let shape = call.shape(offer(endpoint))?;
-    let kind = call.patch_kind()?;
-    let options = call.write_options(Resource::PATCH_OPTIONS)?;
-    let body = call.read_body(MAX_BODY_BYTES).await?;
-    let change = Change::Patch {
-        kind,
-        body,
-        validation: options.field_validation,
+/// `PATCH` on an object or one of its subresources.
+pub(super) async fn patch(
+    endpoint: Endpoint,
+    mut call: Call,
+    head: PatchHead,
+    body: Bytes,
+) -> Answer {
+    let validation = head.options.field_validation;
+    let manager = call.manager(&head.options);
+    let change = match head.format {
+        PatchFormat::Patch(kind) => Change::Patch {
+            kind,
+            body,
+            validation,
+        },
+        PatchFormat::Apply => {
+            let force = head.options.force.unwrap_or_default();
+            let applied = Applied::read::<CertificateSigningRequest>(&body, validation, force)?;
+            refuse_misapplied(&applied, &call.name)?;
+            let (door, name) = (&call.door, &call.name);
+            let found = door
+                .authority
+                .requests
+                .at(&DOOR, name, Past::Ignore)
+                .await?;
+            if endpoint == Endpoint::Object && found.is_none() {
+                call.admit_rate()?;
+                call.authorize("create", "")?;
+                let by = writer_of(endpoint, &manager, call.door.now()?);
+                let mut decoded = applied.onto::<CertificateSigningRequest>(None, &by)?;
+                decoded.object.metadata.name.clone_from(&call.name);
+                return create::decoded(call, head.shape, &head.options, decoded).await;
+            }
+            Change::Applied(applied)
+        }
     };
     let write = Write {
         endpoint,
         change,
-        dry_run: options.dry_run,
+        manager,
+        dry_run: head.options.dry_run,
     };
-    let (object, warnings) = door.write(&call.name, &call.user, &write).await?;
-    let response = shape.object(StatusCode::OK, &object, door.now()?)?;
-    Ok(warn(response, &warnings))
+    write.carried_out(&call, head.shape).await
+}
+
+/// Who writes through an endpoint, and which fields do not change there.
+fn writer_of(endpoint: Endpoint, manager: &str, now: Time) -> FieldWriter<'_> {
+    FieldWriter {
+        manager,
+        subresource: subresource(endpoint),
+        reset: match endpoint {
+            Endpoint::Object => &[&["spec"], &["status"]],
+            Endpoint::Status => &[&["spec"], &["status", "conditions"]],
+            Endpoint::Approval => &[&["spec"], &["status", "certificate"]],
+        },
+        now,
+    }
 }
 
 /// A change that a client asks for.
 struct Write {
     endpoint: Endpoint,
     change: Change,
+    /// Under which name the sender's fields are noted.
+    manager: String,
     dry_run: bool,
+}
+
+impl Write {
+    async fn carried_out(&self, call: &Call, shape: Shape) -> Answer {
+        let door = &call.door;
+        let (object, warnings) = door.write(&call.name, &call.user, self).await?;
+        let response = shape.object(StatusCode::OK, &object, door.now()?)?;
+        Ok(warn(response, &warnings))
+    }
 }
 
 enum Change {
     /// The whole object as it should be.
     Whole(Box<Decoded<CertificateSigningRequest>>),
+    /// What somebody wants of the object.
+    Applied(Applied),
     /// What should differ.
     Patch {
         kind: PatchKind,
@@ -124,9 +144,11 @@ impl Change {
     fn onto(
         &self,
         old: &CertificateSigningRequest,
+        by: &FieldWriter<'_>,
     ) -> Result<Decoded<CertificateSigningRequest>, Refusal> {
         match self {
             Self::Whole(decoded) => Ok((**decoded).clone()),
+            Self::Applied(applied) => Ok(applied.onto(Some(old), by)?),
             Self::Patch {
                 kind,
                 body,
@@ -160,25 +182,65 @@ impl KubernetesDoor {
             let now = self.now()?;
             let record = self.find(name).await?;
             let old = self.show(&record).await?;
+            let by = writer_of(write.endpoint, &write.manager, now);
             let Decoded {
                 object: new,
                 warnings,
-            } = write.change.onto(&old)?;
-            update::preconditions(&old, &new)?;
-            update::immutable(&old, &new)?;
-            let new = update::prepare(write.endpoint, &old, new, now);
-            self.validate(write.endpoint, &old, &new)?;
-            refuse_secrets(&new, None)?;
-            refuse_bootstrap_tokens(&self.authority, Some(&old), &new).await?;
-            self.admit(write.endpoint, user, &record.signer, &old, &new)?;
-            if new == old || write.dry_run {
-                return Ok((new, warnings));
-            }
-            if let Some(stored) = self.store(write.endpoint, user, &record, &old, new).await? {
-                return Ok((stored, warnings));
+            } = write.change.onto(&old, &by)?;
+            let seen = Seen {
+                record: &record,
+                old: &old,
+            };
+            match self.try_to_write(write, user, &seen, new, now).await {
+                Ok(Some(stored)) => return Ok((stored, warnings)),
+                // Somebody was faster.
+                Ok(None) => {}
+                Err(refusal) => return Err(refusal.warning(&warnings)),
             }
         }
         Err(Resource::CSR.modified(name).into())
+    }
+
+    /// Carries a change out on the object as it was seen. `None`: it is no longer that.
+    async fn try_to_write(
+        &self,
+        write: &Write,
+        user: &User,
+        seen: &Seen<'_>,
+        mut new: CertificateSigningRequest,
+        now: Time,
+    ) -> Result<Option<CertificateSigningRequest>, Refusal> {
+        let Seen { record, old } = *seen;
+        let by = writer_of(write.endpoint, &write.manager, now);
+        update::preconditions(old, &new)?;
+        update::immutable(old, &new)?;
+        let owners = std::mem::take(&mut new.metadata.managed_fields);
+        let mut new = update::prepare(write.endpoint, old, new, now);
+        match write.change {
+            Change::Applied(_) => new.metadata.managed_fields = owners,
+            // It is noted from the first time on that somebody applies something.
+            Change::Whole(_) | Change::Patch { .. }
+                if old.metadata.managed_fields.is_empty() || new == *old => {}
+            Change::Whole(_) | Change::Patch { .. } => {
+                ownership::note(Some(old), &mut new, &by);
+            }
+        }
+        self.validate(write.endpoint, old, &new)?;
+        refuse_secrets(&new, None)?;
+        refuse_bootstrap_tokens(&self.authority.tokens, Some(old), &new).await?;
+        self.admit(write.endpoint, user, &record.signer, old, &new)?;
+        if write.dry_run && newly(APPROVED, old, &new).is_some() {
+            let may = self
+                .authority
+                .requests
+                .may_approve(&self.actor(user), record)
+                .await;
+            may.map_err(|fault| act_refusal(fault, &record.key))?;
+        }
+        if new == *old || write.dry_run {
+            return Ok(Some(new));
+        }
+        self.store(write.endpoint, user, record, old, new).await
     }
 
     fn validate(
@@ -225,27 +287,27 @@ impl KubernetesDoor {
             let now = self.authority.now();
             attachment = attachment.with_certificate(&new, now, leaf.not_after);
         }
-        let mut act = act_on(record, user);
+        let mut act = self.act_on(record, user);
         act.attachment = Some(attachment.to_bytes()?);
         let stored =
             if new.metadata.deletion_timestamp.is_some() && new.metadata.finalizers.is_empty() {
                 // Nobody holds it back any longer.
-                let deleted = self.authority.delete(act).await;
+                let deleted = self.authority.requests.delete(act).await;
                 return deleted
                     .map(|_| Some(new))
                     .or_else(|fault| stale(fault, &record.key));
             } else if deeds.are_of_outsiders(record) {
                 let how = deeds.settlements(record);
-                self.authority.settle(act, how).await
+                self.authority.requests.settle(act, how).await
             } else if let Some(approved) = deeds.approved {
                 act.reason = words(approved);
-                let outcome = self.authority.approve(act).await;
+                let outcome = self.authority.requests.approve(act).await;
                 self.even_if_unsigned(record, outcome).await
             } else if let Some(denied) = deeds.denied {
                 act.reason = words(denied);
-                self.authority.deny(act).await
+                self.authority.requests.deny(act).await
             } else {
-                self.authority.attach(act).await
+                self.authority.requests.attach(act).await
             };
         match stored {
             Ok(record) => Ok(Some(self.show(&record).await?)),
@@ -259,10 +321,10 @@ impl KubernetesDoor {
         before: &RequestRecord,
         outcome: Result<RequestRecord, ActFault>,
     ) -> Result<RequestRecord, ActFault> {
-        let Err(ActFault::Broken(broken)) = outcome else {
+        let Err(ActFault::Engine(broken)) = outcome else {
             return outcome;
         };
-        match self.authority.request(before.id).await {
+        match self.authority.requests.get(before.id).await {
             Ok(Some(now))
                 if now.state == RequestState::Approved && now.version > before.version =>
             {
@@ -273,9 +335,16 @@ impl KubernetesDoor {
                 );
                 Ok(now)
             }
-            Ok(_) | Err(_) => Err(ActFault::Broken(broken)),
+            Ok(_) | Err(_) => Err(ActFault::Engine(broken)),
         }
     }
+}
+
+/// A request as a change found it, and as the object that it is shown as.
+#[derive(Clone, Copy)]
+struct Seen<'a> {
+    record: &'a RequestRecord,
+    old: &'a CertificateSigningRequest,
 }
 
 /// What a write says of a request that was not said before.
@@ -347,17 +416,29 @@ impl<'a> Deeds<'a> {
     }
 }
 
-/// An act of a user on the very version of a record that was looked at.
-pub(super) fn act_on(record: &RequestRecord, user: &User) -> Act {
-    Act {
-        door: DOOR,
-        key: record.key.clone(),
-        actor: user.requester(),
-        reason: String::new(),
-        expected: Some(record.version),
-        attachment: None,
-        lifetime: None,
-        on_unsignable: OnUnsignable::RecordFailure,
+impl KubernetesDoor {
+    /// A user as the engine judges it: let by the access rules of this door, with the roles of its groups. Who may do
+    /// everything here is an administrator.
+    pub(super) fn actor(&self, user: &User) -> Actor {
+        let grant = match user.is_administrator() {
+            true => Grant::ADMIN,
+            false => self.access.of_groups(&user.groups()),
+        };
+        Actor::let_by_door(user.requester(), grant)
+    }
+
+    /// An act of a user on the very version of a record that was looked at.
+    pub(super) fn act_on(&self, record: &RequestRecord, user: &User) -> Act {
+        Act {
+            door: DOOR,
+            key: record.key.clone(),
+            actor: self.actor(user),
+            reason: String::new(),
+            expected: Some(record.version),
+            attachment: None,
+            lifetime: None,
+            on_unsignable: OnUnsignable::RecordFailure,
+        }
     }
 }
 
@@ -387,7 +468,7 @@ fn words(condition: &Condition) -> String {
     first_bytes(text, MAX_REASON).to_owned()
 }
 
-fn subresource(endpoint: Endpoint) -> &'static str {
+pub(super) fn subresource(endpoint: Endpoint) -> &'static str {
     match endpoint {
         Endpoint::Object => "",
         Endpoint::Status => "status",
@@ -395,7 +476,7 @@ fn subresource(endpoint: Endpoint) -> &'static str {
     }
 }
 
-fn offer(endpoint: Endpoint) -> Offer {
+pub(super) fn offer(endpoint: Endpoint) -> Offer {
     match endpoint {
         Endpoint::Object | Endpoint::Status => Offer::All,
         Endpoint::Approval => Offer::ObjectOnly,

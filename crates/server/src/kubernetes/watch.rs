@@ -27,8 +27,8 @@ use super::answer::{Answer, CHUNK, Refusal, Shape, typed};
 use super::cache::{Change, Cursor, Event, Stored, TooOld};
 use super::call::Standing;
 use super::feed::Cached;
-use super::places::{NoPlace, Place};
 use super::read::Selection;
+use super::watch_limit::{OpenWatch, TooManyWatches};
 
 /// Answers with a watch.
 pub(super) async fn answer<T: Cached>(
@@ -38,7 +38,7 @@ pub(super) async fn answer<T: Cached>(
     shape: Shape,
     options: WatchOptions,
 ) -> Answer {
-    let place = door.caches().watches.take(client.standing.watching())?;
+    let open = door.caches().watches.take(client.standing.watching())?;
     match options.start {
         WatchStart::List { at_least } => door.reached(at_least).await?,
         WatchStart::Objects | WatchStart::After(_) | WatchStart::Now => door.caught_up().await?,
@@ -66,7 +66,7 @@ pub(super) async fn answer<T: Cached>(
         is_over: false,
         door: door.clone(),
         selection,
-        _place: place,
+        _open: open,
     };
     watcher.begin(options.start);
     watcher.plan_bookmark(now);
@@ -110,7 +110,7 @@ struct Watcher<T> {
     /// When the next bookmark is due; `None`: never.
     bookmark: Option<Instant>,
     is_over: bool,
-    _place: Place,
+    _open: OpenWatch,
 }
 
 /// How much of what there is to tell was told.
@@ -368,8 +368,8 @@ fn json_line(event: EventType, object: impl Serialize, piece: &mut Vec<u8>) {
     }
 }
 
-impl From<NoPlace> for Refusal {
-    fn from(fault: NoPlace) -> Self {
+impl From<TooManyWatches> for Refusal {
+    fn from(fault: TooManyWatches) -> Self {
         Status::too_many_requests(fault.to_string(), RETRY_SECONDS).into()
     }
 }

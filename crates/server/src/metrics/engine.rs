@@ -13,8 +13,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use crate::kubernetes;
-use crate::puppet::PuppetDoor;
+use crate::DOORS;
 
 use super::histogram::{GROUPS, Histogram, REQUESTS, SIGNATURES};
 use super::{NamedLabel, StaticLabel, registered};
@@ -335,7 +334,7 @@ fn collected(registry: &mut Registry) -> Family<CollectedLabels, Counter> {
         "Old requests that garbage collection has forgotten",
         Family::<CollectedLabels, Counter>::default(),
     );
-    for door in [PuppetDoor::DOOR, kubernetes::DOOR] {
+    for door in DOORS {
         for state in [
             RequestState::Pending,
             RequestState::Approved,
@@ -344,7 +343,7 @@ fn collected(registry: &mut Registry) -> Family<CollectedLabels, Counter> {
             RequestState::Failed,
             RequestState::Undecided,
         ] {
-            let _from_zero = counts.get_or_create(&collected_labels(&door, state));
+            let _from_zero = counts.get_or_create(&collected_labels(&door.name, state));
         }
     }
     counts

@@ -94,7 +94,7 @@ impl StateMetrics {
         if asked.is_some_and(|at| at.elapsed() < TALLY_AGE) {
             return;
         }
-        let figures = async { tokio::try_join!(authority.tally(SOON), authority.active_tokens()) };
+        let figures = async { tokio::try_join!(authority.tally(SOON), authority.tokens.active()) };
         match timeout(PATIENCE, figures).await {
             Ok(Ok((tally, active_tokens))) => {
                 self.show(authority, &tally);
@@ -114,7 +114,7 @@ impl StateMetrics {
             let count = found.map_or(0, |(_, count)| *count);
             set(&self.pending, "door", door.as_str(), count);
         }
-        for issuer in authority.issuers() {
+        for issuer in authority.issuers.all() {
             let name = issuer.id();
             let found = tally.expiring.iter().find(|(id, _)| id == name);
             let count = found.map_or(0, |(_, count)| *count);
@@ -150,9 +150,9 @@ impl CrlMetrics {
 
     fn refresh(&self, authority: &Authority) {
         let now = authority.now();
-        for issuer in authority.issuers() {
+        for issuer in authority.issuers.all() {
             let (id, name) = (issuer.id(), issuer.id().as_str());
-            let Some(crl) = authority.crl(id) else {
+            let Some(crl) = authority.issuers.crl(id) else {
                 continue;
             };
             let record = &crl.record;

@@ -245,7 +245,11 @@ impl Route {
                 Some(_) => Self::KubernetesOther,
                 None => Self::Discovery,
             },
-            Some("api" | "openapi" | "version") => Self::Discovery,
+            Some("api") => match segments.nth(1) {
+                Some("") | None => Self::Discovery,
+                Some(_) => Self::KubernetesOther,
+            },
+            Some("openapi" | "version") => Self::Discovery,
             Some(_) | None => Self::KubernetesOther,
         }
     }
@@ -399,6 +403,8 @@ mod tests {
             ("/apis".to_owned(), "discovery"),
             ("/apis/certificates.k8s.io/v1".to_owned(), "discovery"),
             ("/apis/a/b/c".to_owned(), "other"),
+            ("/api/v1".to_owned(), "discovery"),
+            ("/api/v1/events".to_owned(), "other"),
             ("/openapi/v2".to_owned(), "discovery"),
             ("/readyz".to_owned(), "health"),
             ("/favicon.ico".to_owned(), "other"),

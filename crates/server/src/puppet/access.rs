@@ -1,7 +1,7 @@
 //! Who may call what: the rules that Puppet Server ships, as a table, with roles in place of its administrators.
 //!
 //! A request that no rule admits is refused, whoever sends it; HEAD is in no rule. Two rows differ from the reference:
-//! requests are shown only to those who read and to their own name, because their attributes may hold secrets, and
+//! requests are shown only to administrators and to their own name, because their attributes may hold secrets, and
 //! whoever signs may delete one.
 
 use http::Method;
@@ -13,7 +13,7 @@ use crate::access::{Access, Names, Needed, Needs};
 pub(super) fn admit(
     method: &Method,
     path: &str,
-    caller: &Caller<'_>,
+    caller: &Caller,
     access: &Access,
 ) -> Result<(), Option<Needed>> {
     let covers = |rule: &&Rule| rule.methods.contains(method) && rule.path.covers(path);
@@ -189,18 +189,22 @@ static RULES: [Rule; 17] = [
 mod tests {
     use super::*;
 
-    const CALLERS: [Caller<'_>; 4] = [
-        Caller::Nobody,
-        Caller::Refused,
-        Caller::Agent { certname: "web01" },
-        Caller::Administrator {
-            certname: "countersign-admin",
-        },
-    ];
+    fn callers() -> [Caller; 4] {
+        [
+            Caller::Nobody,
+            Caller::Refused,
+            Caller::Agent {
+                certname: "web01".to_owned(),
+            },
+            Caller::Administrator {
+                certname: "countersign-admin".to_owned(),
+            },
+        ]
+    }
 
-    /// One letter per caller of [`CALLERS`]: nobody, refused, agent, administrator.
+    /// One letter per caller: nobody, refused, agent, administrator.
     fn row(method: &Method, path: &str) -> String {
-        CALLERS
+        callers()
             .iter()
             .map(|c| match admit(method, path, c, &Access::default()) {
                 Ok(()) => 'y',

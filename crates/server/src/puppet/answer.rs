@@ -1,5 +1,7 @@
 //! Answers in the forms that Puppet's clients know.
 
+use std::borrow::Cow;
+
 use axum::body::Body;
 use axum::response::Response;
 use countersign_authority::masked_tokens;
@@ -9,7 +11,8 @@ use http::{HeaderValue, Method, StatusCode};
 use crate::access::Needed;
 use crate::body::BodyFault;
 use crate::limits::TooMany;
-use crate::redaction::shown;
+use crate::refusal::because;
+use countersign_authority::shown;
 
 /// PEM, and nothing at all.
 pub(super) const PLAIN: &str = "text/plain";
@@ -32,6 +35,16 @@ pub(super) fn with(
     response
 }
 
+/// A refusal. What its sender is told is in the log, too.
+pub(super) fn refused(
+    status: StatusCode,
+    content_type: &'static str,
+    sentence: impl Into<String>,
+) -> Response {
+    let sentence = masked(sentence.into());
+    because(with(status, content_type, sentence.clone()), sentence)
+}
+
 pub(super) fn ok(body: impl Into<Body>) -> Response {
     with(StatusCode::OK, PLAIN, body)
 }
@@ -51,7 +64,7 @@ pub(super) fn not_found(sentence: String) -> Response {
 }
 
 pub(super) fn bad_request(sentence: String) -> Response {
-    with(StatusCode::BAD_REQUEST, SENTENCE, masked(sentence))
+    refused(StatusCode::BAD_REQUEST, SENTENCE, sentence)
 }
 
 pub(super) fn conflict(sentence: String) -> Response {
@@ -60,7 +73,10 @@ pub(super) fn conflict(sentence: String) -> Response {
 
 /// A sentence that may repeat what somebody sent: a secret taken for a name stays one.
 pub(super) fn masked(sentence: String) -> String {
-    masked_tokens(&sentence).into_owned()
+    match masked_tokens(&sentence) {
+        Cow::Borrowed(_) => sentence,
+        Cow::Owned(masked) => masked,
+    }
 }
 
 /// A path that the rules admit and nothing serves.
@@ -84,14 +100,16 @@ pub(super) fn forbidden(path: &str, method: &Method, needed: Option<&Needed>) ->
         let needed = needed.strip_prefix('t').unwrap_or(&needed);
         sentence.push_str(&format!(" T{needed}."));
     }
-    with(StatusCode::FORBIDDEN, SENTENCE, masked(sentence))
+    let answer = with(StatusCode::FORBIDDEN, SENTENCE, masked(sentence));
+    let needed = needed.map(ToString::to_string);
+    because(answer, needed.unwrap_or_else(|| NOBODY_MAY.to_owned()))
 }
 
 /// Agents wait as long as `Retry-After` says and try again.
 pub(super) fn too_many(fault: TooMany) -> Response {
     let TooMany { scope, retry_after } = fault;
     let sentence = format!("Too many {scope}. Try again in {retry_after} seconds.");
-    let mut response = with(StatusCode::TOO_MANY_REQUESTS, SENTENCE, sentence);
+    let mut response = refused(StatusCode::TOO_MANY_REQUESTS, SENTENCE, sentence);
     let seconds = HeaderValue::from(retry_after);
     response.headers_mut().insert(RETRY_AFTER, seconds);
     response
@@ -143,7 +161,9 @@ pub(super) fn bad_body(fault: BodyFault) -> Response {
             "The request body is incomplete.".to_owned(),
         ),
     };
-    with(status, SENTENCE, sentence)
+    refused(status, SENTENCE, sentence)
 }
 
+/// Where no role would have helped.
+const NOBODY_MAY: &str = "the caller may not do this";
 const RETRY_SECONDS: &str = "10";

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use countersign_authority::{Authority, IssuerId};
+use countersign_authority::{Actor, Authority, IssuerId};
 use countersign_pki::{Certificate, oid};
 use countersign_policy::{Identity, Requester};
 
@@ -10,21 +10,21 @@ use crate::access::{Access, Grant};
 use crate::peer::{KnownClient, Peer, PeerIdentity};
 
 /// The other end of one request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Caller<'a> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Caller {
     /// Showed no certificate.
     Nobody,
     /// Showed one that counts for nothing: ended, revoked, not in the ledger, or of another trust domain.
     Refused,
     /// Holds the certificate of a name.
-    Agent { certname: &'a str },
+    Agent { certname: String },
     /// Holds an administrator's certificate.
-    Administrator { certname: &'a str },
+    Administrator { certname: String },
 }
 
-impl<'a> Caller<'a> {
+impl Caller {
     /// Judged anew for every request, because connections outlive certificates and revocations.
-    pub(crate) fn of(peer: &'a Peer, authority: &Authority, issuer: &IssuerId) -> Self {
+    pub(crate) fn of(peer: &Peer, authority: &Authority, issuer: &IssuerId) -> Self {
         let client = match peer.identity(authority) {
             PeerIdentity::Anonymous => return Self::Nobody,
             PeerIdentity::Refused => return Self::Refused,
@@ -32,6 +32,7 @@ impl<'a> Caller<'a> {
         };
         match client.certificate.subject().first_common_name() {
             Some(certname) if client.issuer == *issuer => {
+                let certname = certname.to_owned();
                 if is_administrator(client) {
                     Self::Administrator { certname }
                 } else {
@@ -43,7 +44,7 @@ impl<'a> Caller<'a> {
     }
 
     /// The name of a certificate that counts.
-    pub(crate) fn certname(&self) -> Option<&'a str> {
+    pub(crate) fn certname(&self) -> Option<&str> {
         match self {
             Self::Agent { certname } | Self::Administrator { certname } => Some(certname),
             Self::Nobody | Self::Refused => None,
@@ -57,6 +58,11 @@ impl<'a> Caller<'a> {
             Self::Agent { certname } => access.of_certname(certname),
             Self::Administrator { .. } => Grant::ADMIN,
         }
+    }
+
+    /// The caller as the engine judges it.
+    pub(crate) fn actor(&self, peer: &Peer, access: &Access) -> Actor {
+        Actor::with_roles(self.requester(peer), self.grant(access))
     }
 
     /// The caller as the engine records it.
@@ -74,7 +80,7 @@ impl<'a> Caller<'a> {
     }
 }
 
-impl fmt::Display for Caller<'_> {
+impl fmt::Display for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nobody => f.write_str("anonymous"),

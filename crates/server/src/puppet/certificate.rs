@@ -17,16 +17,12 @@ impl PuppetDoor {
             }
             return answer::ok(self.shared.chain.clone());
         }
-        match self
-            .authority()
-            .newest_certificate(self.issuer(), name)
-            .await
-        {
-            // It was recorded right after the decision that it carries.
-            Ok(Some(entry)) if conditional::is_current(headers, entry.explanation.at, now) => {
+        match self.authority().ledger.shown(self.issuer(), name).await {
+            // It was recorded right after it was decided.
+            Ok(Some(shown)) if conditional::is_current(headers, shown.decided, now) => {
                 answer::not_modified()
             }
-            Ok(Some(entry)) => answer::ok(pem::encode("CERTIFICATE", &entry.der)),
+            Ok(Some(shown)) => answer::ok(pem::encode("CERTIFICATE", &shown.der)),
             Ok(None) => answer::not_found(format!("Could not find certificate {name}")),
             Err(fault) => faults::store(&fault),
         }

@@ -1,7 +1,7 @@
 //! `certificate_renewal`: the holder of an agent's certificate gets another like it.
 
 use axum::response::Response;
-use countersign_authority::RenewFault;
+use countersign_authority::{RenewFault, Renewed};
 use countersign_pki::{CheckedCsr, oid, pem};
 use http::StatusCode;
 use tracing::{info, warn};
@@ -47,32 +47,38 @@ impl PuppetDoor {
         // `access` admits nobody without a certificate that counts.
         let PeerIdentity::Client(client) = call.peer.identity(self.authority()) else {
             let sentence = "No valid certificate found in renewal request";
-            return answer::with(StatusCode::BAD_REQUEST, answer::PLAIN, sentence);
+            return answer::refused(StatusCode::BAD_REQUEST, answer::PLAIN, sentence);
         };
         // Only agents' own: an administrator's rights do not go on by themselves, nor do the server's.
         let is_marked = client.certificate.extension(&oid::PP_CLI_AUTH).is_some();
         if is_marked || client.signer != self.shared.signer {
-            warn!(caller = %call.caller, signer = %client.signer, "not a certificate to be renewed here");
+            warn!(source = %call.peer.address.ip(), caller = %call.caller, signer = %client.signer, "not a certificate to be renewed here");
             return refused("This certificate is not renewed here.");
         }
         let serial = client.certificate.serial();
-        let actor = call.requester();
+        let actor = call.actor();
         match self
             .authority()
-            .renew(self.issuer(), &serial, lifetime, &actor)
+            .ledger
+            .renew_shown(self.issuer(), &client.certificate, lifetime, &actor)
             .await
         {
-            Ok(issued) => {
-                info!(caller = %call.caller, %serial, renewed = %issued.intent().serial, "renewed");
-                answer::ok(pem::encode("CERTIFICATE", issued.der()))
+            Ok(renewed) => {
+                let said = match &renewed {
+                    Renewed::New(_) => "renewed",
+                    Renewed::Recent(_) => "renewed a short while ago",
+                };
+                info!(source = %call.peer.address.ip(), caller = %call.caller, %serial, renewed = %renewed.serial(), "{said}");
+                answer::ok(pem::encode("CERTIFICATE", renewed.der()))
             }
-            Err(RenewFault::Broken(fault)) => faults::broken(&fault),
+            Err(RenewFault::Forbidden(needed)) => call.forbidden(&needed),
+            Err(RenewFault::Engine(fault)) => faults::broken(&fault),
             Err(
                 fault @ (RenewFault::Unknown { .. }
                 | RenewFault::Revoked { .. }
                 | RenewFault::Ended { .. }),
             ) => {
-                info!(caller = %call.caller, %fault, "not renewed");
+                info!(source = %call.peer.address.ip(), caller = %call.caller, %fault, "not renewed");
                 refused("Certificate present, but it is not valid.")
             }
             Err(
@@ -81,7 +87,7 @@ impl PuppetDoor {
                 | RenewFault::Unsignable { .. }
                 | RenewFault::Wider { .. }),
             ) => {
-                warn!(caller = %call.caller, %fault, "not renewed");
+                warn!(source = %call.peer.address.ip(), caller = %call.caller, %fault, "not renewed");
                 refused("The authority no longer issues such a certificate. Submit a new request.")
             }
         }
@@ -89,5 +95,5 @@ impl PuppetDoor {
 }
 
 fn refused(sentence: &'static str) -> Response {
-    answer::with(StatusCode::FORBIDDEN, answer::PLAIN, sentence)
+    answer::refused(StatusCode::FORBIDDEN, answer::PLAIN, sentence)
 }

@@ -6,19 +6,19 @@ use axum::response::Response;
 use countersign_authority::store::{Past, StoreFault};
 use countersign_authority::{
     ActFault, CarriedToken, Duplicate, OnWaiting, RequestRecord, RequestState, Submission,
-    SubmitFault, Submitted, is_token_reason,
+    SubmitFault, Submitted,
 };
 use countersign_pki::oid::{self, Oid};
 use countersign_pki::{Attribute, CheckedCsr, CsrLimits, pem, terminal_safe};
-use countersign_policy::{Requester, Wishes};
+use countersign_policy::Wishes;
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, Method, StatusCode};
-use tracing::{debug, info};
+use tracing::info;
 
 use super::certname::{Certname, CertnameFault};
 use super::path::Route;
-use super::{Call, Caller, PuppetDoor, Rate, answer, faults};
-use crate::limits::{RequestLimits, Scope, TooMany, is_token_failure};
+use super::{Call, Caller, PuppetDoor, Rate, SPEC, answer, faults};
+use crate::limits::{RequestLimits, Scope, TooMany};
 use crate::peer::Peer;
 
 impl PuppetDoor {
@@ -34,7 +34,7 @@ impl PuppetDoor {
     /// Counts a certificate request of anybody but an administrator.
     pub(super) fn admit_rate(
         &self,
-        caller: &Caller<'_>,
+        caller: &Caller,
         peer: &Peer,
         route: Route<'_>,
         method: &Method,
@@ -47,7 +47,7 @@ impl PuppetDoor {
         }
         match limits.admit(peer.address.ip(), Some(name), self.authority().now()) {
             Ok(()) => Ok(Rate::Within),
-            Err(fault) if fault.scope == Scope::Certname && self.authority().tokens_enabled() => {
+            Err(fault) if fault.scope == Scope::Certname && self.authority().tokens.enabled() => {
                 Ok(Rate::NameSpent(fault))
             }
             Err(fault) => Err(fault),
@@ -63,10 +63,6 @@ impl PuppetDoor {
         name: &str,
         call: &Call<'_>,
     ) -> Result<(), Response> {
-        let too_many = |fault: TooMany| {
-            debug!(%fault, "not taken");
-            answer::too_many(fault)
-        };
         let (source, now) = (call.peer.address.ip(), self.authority().now());
         let admitted = self
             .limits
@@ -77,14 +73,14 @@ impl PuppetDoor {
             (Some(Ok(())) | None, Rate::Within) => return Ok(()),
         };
         let is_good = match carried {
-            CarriedToken::Id(_) => self.authority().has_good_token(csr, name).await,
+            CarriedToken::Id(_) => self.authority().tokens.has_good(csr, name).await,
             CarriedToken::None | CarriedToken::Bootstrap(_) | CarriedToken::Other => Ok(false),
         };
         match is_good {
             Ok(true) => Ok(()),
             Ok(false) => {
                 self.count_token_failure(carried, call.peer);
-                Err(too_many(fault))
+                Err(answer::too_many(fault))
             }
             Err(fault) => Err(faults::store(&fault)),
         }
@@ -104,7 +100,7 @@ impl PuppetDoor {
         name: &str,
         call: &Call<'_>,
     ) {
-        let is_failure = is_token_failure(&submitted.code);
+        let is_failure = submitted.wrong_token || submitted.code.is_token_failure();
         match (submitted.state, carried, &self.limits) {
             (RequestState::Denied | RequestState::Pending, _, _) if is_failure => {
                 self.count_token_failure(carried, call.peer);
@@ -141,13 +137,7 @@ impl PuppetDoor {
 
     /// The bounds of one request, for bodies of the size that is configured.
     pub(crate) fn csr_limits(&self) -> CsrLimits {
-        let standard = CsrLimits::STANDARD;
-        CsrLimits {
-            max_pem: self.max_request,
-            // Base64 makes four octets of three.
-            max_der: standard.max_der.max(self.max_request / 4 * 3),
-            ..standard
-        }
+        CsrLimits::for_pem(self.max_request)
     }
 
     /// Takes a request. The order of the checks can be observed and is Puppet Server's: the message itself, then
@@ -158,7 +148,7 @@ impl PuppetDoor {
             (Err(_), Rate::NameSpent(fault)) => return answer::too_many(fault),
             (Err(fault), Rate::Within) => return faults::unreadable(&fault),
         };
-        let carried = self.authority().carried_token(&csr);
+        let carried = self.authority().tokens.carried(&csr);
         if let Err(refusal) = self.admit_token(&csr, &carried, name, call).await {
             return refusal;
         }
@@ -178,33 +168,51 @@ impl PuppetDoor {
             expiration_seconds: self.renewals().first_lifetime(&csr),
             ..Wishes::default()
         };
+        // Looked at again if the name turns out to be taken, which says nothing about the token.
+        let with_token = matches!(carried, CarriedToken::Id(_)).then(|| csr.clone());
         let submission = Submission {
-            door: Self::DOOR,
+            door: &SPEC,
             key: certname.into_string(),
             csr,
             signer: self.shared.signer.clone(),
             requester: call.requester(),
             wishes,
-            retained: false,
             attachment: Vec::new(),
+            bearer: None,
             decision: None,
         };
-        match self.authority().submit(submission).await {
+        match self.authority().requests.submit(submission).await {
             Ok(submitted) => {
                 self.settle_rate(&submitted, &carried, name, call);
                 taken(name, &submitted)
             }
-            Err(SubmitFault::Duplicate { key, duplicate }) => already_has(&key, duplicate),
+            Err(SubmitFault::Duplicate { key, duplicate }) => {
+                if let Some(csr) = with_token
+                    && let Ok(false) = self.authority().tokens.has_good(&csr, name).await
+                {
+                    self.count_token_failure(&carried, call.peer);
+                }
+                already_has(&key, duplicate)
+            }
             Err(SubmitFault::Denied { id, .. }) => faults::denied(id),
-            Err(SubmitFault::TooManyWaiting { limit, .. }) => too_many_waiting(limit),
-            Err(fault @ SubmitFault::InProgress { .. }) => answer::unavailable(&fault.to_string()),
-            Err(SubmitFault::Broken(fault)) => faults::broken(&fault),
+            Err(SubmitFault::TooManyWaiting { limit, .. }) => too_many_waiting(&format!(
+                "from this address wait to be signed (limit {limit})"
+            )),
+            Err(SubmitFault::NoRoomToWait { limit }) => too_many_waiting(&format!(
+                "wait to be signed: together they take more than {limit} bytes"
+            )),
+            Err(fault @ (SubmitFault::InProgress { .. } | SubmitFault::TooManyRenewals { .. })) => {
+                answer::unavailable(&fault.to_string())
+            }
+            Err(SubmitFault::Forbidden(needed)) => call.forbidden(&needed),
+            Err(SubmitFault::Engine(fault)) => faults::broken(&fault),
         }
     }
 
     /// Forgets a request, so that the name may ask again.
-    pub(super) async fn delete_request(&self, name: &str, actor: Requester) -> Response {
-        match self.authority().delete(Self::act(name, actor, "")).await {
+    pub(super) async fn delete_request(&self, name: &str, call: &Call<'_>) -> Response {
+        let act = Self::act(name, call.actor(), "");
+        match self.authority().requests.delete(act).await {
             Ok(record) => {
                 info!(name, request = %record.id, "request deleted");
                 answer::no_content()
@@ -212,7 +220,7 @@ impl PuppetDoor {
             Err(ActFault::NotFound { .. }) => {
                 answer::not_found(format!("No certificate request for {name}"))
             }
-            Err(fault) => faults::act(&fault),
+            Err(fault) => faults::act(call, &fault),
         }
     }
 
@@ -220,7 +228,8 @@ impl PuppetDoor {
     pub(super) async fn waiting(&self, name: &str) -> Result<Option<RequestRecord>, StoreFault> {
         let live = self
             .authority()
-            .request_at(&Self::DOOR, name, Past::Ignore)
+            .requests
+            .at(&Self::DOOR, name, Past::Ignore)
             .await?;
         Ok(live.filter(|record| {
             matches!(record.state, RequestState::Pending | RequestState::Approved)
@@ -241,7 +250,7 @@ impl PuppetDoor {
 
     /// Whether a name that is known already may ask again.
     pub(super) fn replaces_waiting(&self) -> bool {
-        let signer = self.authority().signer(&self.shared.signer);
+        let signer = self.authority().rules().signer(&self.shared.signer);
         signer.is_some_and(|signer| signer.on_waiting == OnWaiting::Replace)
     }
 
@@ -258,7 +267,8 @@ impl PuppetDoor {
         }
         let newest = self
             .authority()
-            .newest_certificate(self.issuer(), common_name)
+            .ledger
+            .newest(self.issuer(), common_name)
             .await?;
         Ok(newest.map(|entry| match entry.revoked {
             Some(_) => Duplicate::Revoked,
@@ -268,12 +278,12 @@ impl PuppetDoor {
 }
 
 /// Nothing is stored. Agents wait as long as their `waitforcert` does by default; somebody may have signed by then.
-fn too_many_waiting(limit: usize) -> Response {
+fn too_many_waiting(why: &str) -> Response {
     let sentence = format!(
-        "Too many certificate requests from this address wait to be signed (limit {limit}). An administrator has to sign \
+        "Too many certificate requests {why}. An administrator has to sign \
          or delete some of them. Try again in {WAITING_SECONDS} seconds."
     );
-    let mut response = answer::with(StatusCode::TOO_MANY_REQUESTS, answer::SENTENCE, sentence);
+    let mut response = answer::refused(StatusCode::TOO_MANY_REQUESTS, answer::SENTENCE, sentence);
     let seconds = HeaderValue::from(WAITING_SECONDS);
     response.headers_mut().insert(RETRY_AFTER, seconds);
     response
@@ -295,7 +305,7 @@ fn taken(name: &str, submitted: &Submitted) -> Response {
         (Some(fault), _) if submitted.automatic => {
             answer::bad_request(faults::unsignable(name, fault))
         }
-        (_, RequestState::Denied) if is_token_reason(&submitted.code) => {
+        (_, RequestState::Denied) if submitted.code.is_about_token() => {
             faults::not_authorised(submitted.id)
         }
         (_, RequestState::Denied) => faults::denied(submitted.id),

@@ -14,7 +14,7 @@ use super::{PuppetDoor, answer, conditional, faults};
 impl PuppetDoor {
     /// The published lists, from memory and without copying them.
     pub(super) fn get_crl(&self, headers: &HeaderMap) -> Response {
-        let Some(published) = self.authority().served_crl(self.issuer()) else {
+        let Some(published) = self.authority().issuers.served_crl(self.issuer()) else {
             error!(issuer = %self.issuer(), "no revocation list is published");
             return answer::internal("there is no revocation list yet");
         };
@@ -29,6 +29,7 @@ impl PuppetDoor {
         let lists = body.to_vec();
         let taken = self
             .authority()
+            .issuers
             .put_ancestor_crls(self.issuer(), lists, &actor)
             .await;
         let fault = match taken {
@@ -40,7 +41,7 @@ impl PuppetDoor {
         };
         info!(%fault, %actor, "the submitted CRLs were not taken");
         match fault {
-            AncestorCrlFault::Broken(fault) => faults::broken(&fault),
+            AncestorCrlFault::Engine(fault) => faults::broken(&fault),
             AncestorCrlFault::UnknownIssuer { .. } => {
                 error!(%fault, "the door's issuer is unknown");
                 answer::internal("the issuer is not known")

@@ -2,17 +2,15 @@
 
 use axum::response::Response;
 use countersign_authority::store::StoreFault;
-use countersign_authority::{Act, ActFault, Broken, LedgerEntry, RequestRecord, Retired};
-use countersign_pki::{CheckedCsr, RevocationReason, terminal_safe};
-use countersign_policy::Requester;
+use countersign_authority::{Act, ActFault, Actor, LedgerEntry, RequestRecord, Retired};
+use countersign_pki::{RevocationReason, terminal_safe};
 use http::{HeaderMap, StatusCode};
 use serde_json::Value;
-use tracing::{error, info};
+use tracing::info;
 
 use super::negotiation::{is_json, media_type};
 use super::status_object::StatusObject;
 use super::{Call, PuppetDoor, answer, faults};
-use crate::access::{Grant, Needed};
 
 impl PuppetDoor {
     /// The newest certificate of a name, else its waiting request.
@@ -24,34 +22,31 @@ impl PuppetDoor {
             Ok(Known {
                 certificate: Some(entry),
                 ..
-            }) => StatusObject::of_certificate(&entry).map_err(
-                |fault| error!(name, %fault, "a certificate of the ledger cannot be read"),
-            ),
+            }) => StatusObject::of_certificate(&entry.into()),
             Ok(Known {
                 request: Some(record),
                 ..
-            }) => StatusObject::of_request(&record)
-                .map_err(|fault| error!(name, %fault, "a stored request cannot be read")),
+            }) => StatusObject::of_request(&record),
             Ok(Known {
                 certificate: None,
                 request: None,
             }) => return no_resource(),
             Err(fault) => return faults::store(&fault),
         };
-        match object.map(|object| serde_json::to_string(&object)) {
-            Ok(Ok(json)) => answer::with(StatusCode::OK, media_type, json),
-            Ok(Err(_)) | Err(()) => answer::internal("the record cannot be read"),
+        match serde_json::to_string(&object) {
+            Ok(json) => answer::with(StatusCode::OK, media_type, json),
+            Err(_) => answer::internal("the record cannot be written"),
         }
     }
 
     /// Signs or revokes, as the body says.
     pub(super) async fn put_status(&self, name: &str, call: &Call<'_>, body: &[u8]) -> Response {
-        let (headers, actor) = (&call.parts.headers, call.requester());
+        let (headers, actor) = (&call.parts.headers, call.actor());
         let desired = match Desired::parse(name, body) {
             Ok(desired) => desired,
             Err(sentence) => {
                 let sentence = answer::masked(sentence);
-                return answer::with(StatusCode::BAD_REQUEST, answer::STATUS_SENTENCE, sentence);
+                return answer::refused(StatusCode::BAD_REQUEST, answer::STATUS_SENTENCE, sentence);
             }
         };
         if !is_json(headers) {
@@ -68,7 +63,12 @@ impl PuppetDoor {
         // Certificates that are no longer shown can still be revoked.
         let certified = match known.certificate {
             Some(_) => Ok(true),
-            None => self.authority().has_certificates(self.issuer(), name).await,
+            None => {
+                self.authority()
+                    .ledger
+                    .has_certificates(self.issuer(), name)
+                    .await
+            }
         };
         let certified = match certified {
             Ok(certified) => certified,
@@ -83,23 +83,17 @@ impl PuppetDoor {
             (Desired::Revoked, false, Some(_)) => {
                 answer::conflict(faults::without_certificate(name))
             }
-            (Desired::Revoked, true, _) => self.revoke(name, &actor).await,
+            (Desired::Revoked, true, _) => self.revoke(name, call, &actor).await,
             (Desired::Signed { .. }, true, None) => answer::conflict(without_request(name)),
             (Desired::Signed { lifetime }, _, Some(_)) => {
                 let act = Act {
                     lifetime,
                     ..Self::act(name, actor, "")
                 };
-                match self
-                    .sign_within(&call.caller.grant(&self.access), act)
-                    .await
-                {
+                match self.sign(act).await {
                     Ok(_) => answer::no_content(),
-                    Err(Unsigned::Fault(ActFault::NotFound { .. })) => {
-                        answer::conflict(without_request(name))
-                    }
-                    Err(Unsigned::Fault(fault)) => faults::act(&fault),
-                    Err(Unsigned::Forbidden(needed)) => call.forbidden(&needed),
+                    Err(ActFault::NotFound { .. }) => answer::conflict(without_request(name)),
+                    Err(fault) => faults::act(call, &fault),
                 }
             }
         }
@@ -110,7 +104,7 @@ impl PuppetDoor {
     pub(super) async fn delete_status(
         &self,
         name: &str,
-        actor: Requester,
+        call: &Call<'_>,
         headers: &HeaderMap,
     ) -> Response {
         if media_type(headers).is_none() {
@@ -118,44 +112,19 @@ impl PuppetDoor {
         }
         match self
             .authority()
-            .retire(self.issuer(), name, &Self::DOOR, &actor)
+            .ledger
+            .retire(self.issuer(), name, &Self::DOOR, &call.actor())
             .await
         {
             Ok(Retired::Something) => answer::no_content(),
             Ok(Retired::Nothing) => no_resource(),
-            Err(fault) => faults::broken(&fault),
+            Err(fault) => faults::revoke(call, name, &fault),
         }
-    }
-
-    /// Approves a waiting request, unless its certificate would reach further than the caller does.
-    pub(crate) async fn sign_within(
-        &self,
-        grant: &Grant,
-        act: Act,
-    ) -> Result<RequestRecord, Unsigned> {
-        if grant.is_admin() {
-            return Ok(self.sign(act).await?);
-        }
-        let found = self.waiting(&act.key).await.map_err(Broken::from);
-        let Some(record) = found.map_err(ActFault::from)? else {
-            let (door, key) = (act.door.to_string(), act.key);
-            return Err(ActFault::NotFound { door, key }.into());
-        };
-        let csr = CheckedCsr::trusted_from_store(&record.csr_der).map_err(|source| {
-            ActFault::from(Broken::StoredRequest {
-                id: record.id,
-                source,
-            })
-        })?;
-        self.access.judge_approval(grant, &record.key, &csr)?;
-        // What was judged is what is signed.
-        let expected = Some(record.version);
-        Ok(self.sign(Act { expected, ..act }).await?)
     }
 
     /// Approves a waiting request. Others may change it at the same moment without having decided it.
-    async fn sign(&self, act: Act) -> Result<RequestRecord, ActFault> {
-        let mut outcome = self.authority().approve(act.clone()).await;
+    pub(crate) async fn sign(&self, act: Act) -> Result<RequestRecord, ActFault> {
+        let mut outcome = self.authority().requests.approve(act.clone()).await;
         // Where a request may be replaced while it is being signed, nobody has looked at what took its place.
         let tries = if self.replaces_waiting() {
             1
@@ -166,7 +135,7 @@ impl PuppetDoor {
             if !matches!(outcome, Err(ActFault::Conflict { .. })) {
                 break;
             }
-            outcome = self.authority().approve(act.clone()).await;
+            outcome = self.authority().requests.approve(act.clone()).await;
         }
         if let Ok(record) = &outcome {
             info!(name = record.key, request = %record.id, actor = %act.actor, "signed by an administrator");
@@ -174,9 +143,10 @@ impl PuppetDoor {
         outcome
     }
 
-    async fn revoke(&self, name: &str, actor: &Requester) -> Response {
+    async fn revoke(&self, name: &str, call: &Call<'_>, actor: &Actor) -> Response {
         match self
             .authority()
+            .ledger
             .revoke_name(self.issuer(), name, REASON, actor)
             .await
         {
@@ -184,30 +154,18 @@ impl PuppetDoor {
                 info!(name, count, %actor, "revoked");
                 answer::no_content()
             }
-            Err(fault) => faults::revoke(name, &fault),
+            Err(fault) => faults::revoke(call, name, &fault),
         }
     }
 
     async fn known(&self, name: &str) -> Result<Known, StoreFault> {
-        let certificate = self
-            .authority()
-            .newest_certificate(self.issuer(), name)
-            .await?;
+        let certificate = self.authority().ledger.newest(self.issuer(), name).await?;
         let request = self.waiting(name).await?;
         Ok(Known {
             certificate,
             request,
         })
     }
-}
-
-/// Why a request was not signed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Unsigned {
-    #[error(transparent)]
-    Forbidden(#[from] Needed),
-    #[error(transparent)]
-    Fault(#[from] ActFault),
 }
 
 /// What there is of a name.

@@ -6,14 +6,15 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use countersign_authority::store::{RequestFilter, StoreFault};
-use countersign_authority::{RequestId, RequestRecord, RequestState};
+use countersign_authority::{ListedCertificate, RequestId, RequestRecord, RequestState};
 use futures_util::{StreamExt, stream};
 use http::{HeaderMap, StatusCode};
+use tokio::task::JoinHandle;
 use tracing::error;
 
 use super::certificate_status::not_acceptable;
 use super::negotiation::media_type;
-use super::status_object::StatusObject;
+use super::status_object::{StatusObject, state};
 use super::{PuppetDoor, answer, faults};
 
 impl PuppetDoor {
@@ -28,15 +29,16 @@ impl PuppetDoor {
         };
         let filter = StateFilter::from_query(query.unwrap_or_default());
         let first = if filter.includes("requested") {
-            Place::Requests { after: None }
+            Cursor::Requests { after: None }
         } else {
-            Place::Certificates { after: None }
+            Cursor::Certificates { after: None }
         };
         let mut listing = Listing {
+            reading: Some(first.begin(self, filter)),
             door: self.clone(),
             filter,
-            next: Some(first),
             written: Written::Nothing,
+            longest: 0,
         };
         // A store that fails at once is answered with a status; later it can only cut the answer short.
         let first = match listing.page().await {
@@ -77,7 +79,7 @@ impl PuppetDoor {
             limit: PAGE,
             ..RequestFilter::default()
         };
-        self.authority().requests(filter).await
+        self.authority().requests.list(filter).await
     }
 }
 
@@ -109,17 +111,29 @@ impl StateFilter {
     }
 }
 
-/// How far a listing has come.
+/// How far a listing has come. While one page is written and sent, the next is read: memory holds those two.
 struct Listing {
     door: PuppetDoor,
     filter: StateFilter,
-    next: Option<Place>,
+    reading: Option<JoinHandle<Result<Page, StoreFault>>>,
     written: Written,
+    /// The longest piece so far: the next will hardly be longer.
+    longest: usize,
 }
 
-enum Place {
+enum Cursor {
     Requests { after: Option<(String, RequestId)> },
     Certificates { after: Option<String> },
+}
+
+struct Page {
+    rows: Rows,
+    next: Option<Cursor>,
+}
+
+enum Rows {
+    Requests(Vec<RequestRecord>),
+    Certificates(Vec<ListedCertificate>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -129,85 +143,96 @@ enum Written {
     Objects,
 }
 
-impl Listing {
-    /// The next piece of the JSON array; `None` after its end.
-    async fn page(&mut self) -> Result<Option<Bytes>, StoreFault> {
-        let Some(place) = self.next.take() else {
-            return Ok(None);
-        };
-        let mut json = Vec::new();
-        if self.written == Written::Nothing {
-            json.push(b'[');
-            self.written = Written::Opening;
-        }
-        match place {
-            Place::Requests { after } => self.requests(after, &mut json).await?,
-            Place::Certificates { after } => self.certificates(after, &mut json).await?,
-        }
-        if self.next.is_none() {
-            json.push(b']');
-        }
-        Ok(Some(Bytes::from(json)))
+impl Cursor {
+    /// Reads the page that begins here, beside whatever else is done.
+    fn begin(self, door: &PuppetDoor, filter: StateFilter) -> JoinHandle<Result<Page, StoreFault>> {
+        let door = door.clone();
+        tokio::spawn(async move {
+            match self {
+                Self::Requests { after } => Self::requests(&door, after).await,
+                Self::Certificates { after } => Self::certificates(&door, filter, after).await,
+            }
+        })
     }
 
     async fn requests(
-        &mut self,
+        door: &PuppetDoor,
         after: Option<(String, RequestId)>,
-        json: &mut Vec<u8>,
-    ) -> Result<(), StoreFault> {
-        let page = self.door.waiting_page(after).await?;
-        for record in &page {
-            match StatusObject::of_request(record) {
-                Ok(object) => self.push(&object, json),
-                Err(fault) => {
-                    error!(name = record.key, %fault, "a stored request cannot be read; skipped")
-                }
-            }
-        }
-        self.next = match page.last() {
-            Some(last) if page.len() >= PAGE => Some(Place::Requests {
+    ) -> Result<Page, StoreFault> {
+        let page = door.waiting_page(after).await?;
+        let next = match page.last() {
+            Some(last) if page.len() >= PAGE => Self::Requests {
                 after: Some((last.key.clone(), last.id)),
-            }),
-            Some(_) | None => Some(Place::Certificates { after: None }),
+            },
+            Some(_) | None => Self::Certificates { after: None },
         };
-        Ok(())
+        Ok(Page {
+            rows: Rows::Requests(page),
+            next: Some(next),
+        })
     }
 
     async fn certificates(
-        &mut self,
+        door: &PuppetDoor,
+        filter: StateFilter,
         after: Option<String>,
-        json: &mut Vec<u8>,
-    ) -> Result<(), StoreFault> {
-        if !self.filter.includes("signed") && !self.filter.includes("revoked") {
-            return Ok(());
+    ) -> Result<Page, StoreFault> {
+        let mut page = Vec::new();
+        if filter.includes("signed") || filter.includes("revoked") {
+            let authority = door.authority();
+            page = authority.ledger.listing(door.issuer(), after, PAGE).await?;
         }
-        let authority = self.door.authority();
-        let page = authority
-            .newest_certificates(self.door.issuer(), after, PAGE)
-            .await?;
-        for entry in &page {
-            let state = if entry.revoked.is_some() {
-                "revoked"
-            } else {
-                "signed"
-            };
-            if !self.filter.includes(state) {
-                continue;
-            }
-            match StatusObject::of_certificate(entry) {
-                Ok(object) => self.push(&object, json),
-                Err(fault) => {
-                    error!(name = entry.name, %fault, "a certificate of the ledger cannot be read; skipped");
-                }
-            }
-        }
-        self.next = match page.last() {
-            Some(last) if page.len() >= PAGE => Some(Place::Certificates {
+        let next = match page.last() {
+            Some(last) if page.len() >= PAGE => Some(Self::Certificates {
                 after: Some(last.name.clone()),
             }),
             Some(_) | None => None,
         };
-        Ok(())
+        Ok(Page {
+            rows: Rows::Certificates(page),
+            next,
+        })
+    }
+}
+
+impl Listing {
+    /// The next piece of the JSON array; `None` after its end.
+    async fn page(&mut self) -> Result<Option<Bytes>, StoreFault> {
+        let Some(reading) = self.reading.take() else {
+            return Ok(None);
+        };
+        let Page { rows, next } = reading.await.unwrap_or(Err(StoreFault::Stopped))?;
+        self.reading = next.map(|place| place.begin(&self.door, self.filter));
+        let mut json = Vec::with_capacity(self.longest);
+        if self.written == Written::Nothing {
+            json.push(b'[');
+            self.written = Written::Opening;
+        }
+        match rows {
+            Rows::Requests(page) => self.requests(&page, &mut json),
+            Rows::Certificates(page) => self.certificates(&page, &mut json),
+        }
+        if self.reading.is_none() {
+            json.push(b']');
+        }
+        self.longest = self.longest.max(json.len());
+        Ok(Some(Bytes::from(json)))
+    }
+
+    fn requests(&mut self, page: &[RequestRecord], json: &mut Vec<u8>) {
+        for record in page {
+            self.push(&StatusObject::of_request(record), json);
+        }
+    }
+
+    fn certificates(&mut self, page: &[ListedCertificate], json: &mut Vec<u8>) {
+        for entry in page {
+            // Of some that were taken over there is an inventory's line alone: they are not shown, as on the reference.
+            if entry.der.is_empty() || !self.filter.includes(state(entry)) {
+                continue;
+            }
+            self.push(&StatusObject::of_certificate(entry), json);
+        }
     }
 
     fn push(&mut self, object: &StatusObject, json: &mut Vec<u8>) {

@@ -18,15 +18,13 @@ impl PuppetDoor {
         let names = match names(body) {
             Ok(names) => names,
             Err(sentence) => {
-                return answer::with(StatusCode::BAD_REQUEST, answer::PLAIN, sentence);
+                return answer::refused(StatusCode::BAD_REQUEST, answer::PLAIN, sentence);
             }
         };
-        if let Err(needed) = self.judge_names(call, &names) {
-            return call.forbidden(&needed);
-        }
-        let (actor, count) = (call.requester(), names.len());
+        let (actor, count) = (call.actor(), names.len());
         match self
             .authority()
+            .ledger
             .clean(self.issuer(), names, REASON, &actor)
             .await
         {
@@ -34,7 +32,8 @@ impl PuppetDoor {
                 info!(count, unknown = unknown.len(), %actor, "cleaned");
                 answer::ok(outcome(&unknown))
             }
-            Err(RevokeFault::Broken(fault)) => match faults::broken(&fault) {
+            Err(RevokeFault::Forbidden(needed)) => call.forbidden(&needed),
+            Err(RevokeFault::Engine(fault)) => match faults::broken(&fault) {
                 failed if failed.status() == StatusCode::INTERNAL_SERVER_ERROR => failure(&fault),
                 later => later,
             },

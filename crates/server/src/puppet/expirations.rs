@@ -34,7 +34,7 @@ impl PuppetDoor {
                 return answer::internal("the issuer's chain cannot be read");
             }
         }
-        if let Some(published) = self.authority().crl(self.issuer()) {
+        if let Some(published) = self.authority().issuers.crl(self.issuer()) {
             let dated = published.ends.iter().filter_map(|list| {
                 let end = list.next_update?;
                 Some((list.common_name.clone(), date(end)))

@@ -2,24 +2,26 @@
 
 use axum::response::Response;
 use countersign_authority::store::StoreFault;
-use countersign_authority::{ActFault, Broken, ProfileFault, RequestId, RevokeFault, SignFault};
+use countersign_authority::{
+    ActFault, EngineError, ProfileFault, RequestId, RevokeFault, SignFault,
+};
 use countersign_pki::{AltName, CsrFault, terminal_safe};
 use http::StatusCode;
 use tracing::{error, warn};
 
-use super::answer;
+use super::{Call, answer};
 use crate::readiness::CANNOT_STORE;
 
 /// Why an approved request is not signed, in the sentences that Puppet Server uses and administrators search for.
 pub(super) fn unsignable(certname: &str, fault: &ProfileFault) -> String {
     match fault {
-        ProfileFault::AltNames { names } => format!(
+        ProfileFault::AltNames { names, .. } => format!(
             "CSR '{certname}' contains extra subject alternative names ({}), which are disallowed. To allow subject \
              alternative names, set allow-subject-alt-names to true in your ca.conf file. Then restart the \
              puppetserver and try signing this certificate again.",
             extra_names(certname, names)
         ),
-        ProfileFault::AuthorizationExtension => format!(
+        ProfileFault::AuthorizationExtension { .. } => format!(
             "CSR '{certname}' contains an authorization extension, which is disallowed. To allow authorization \
              extensions, set allow-authorization-extensions to true in your ca.conf file. Then restart the \
              puppetserver and try signing this certificate again."
@@ -34,7 +36,8 @@ pub(super) fn unsignable(certname: &str, fault: &ProfileFault) -> String {
         ProfileFault::ExtensionValue { oid } => {
             format!("Found an extension whose value is not text: {oid}")
         }
-        ProfileFault::UsageNotPermitted { .. }
+        ProfileFault::Weak { .. }
+        | ProfileFault::UsageNotPermitted { .. }
         | ProfileFault::UsageMissing { .. }
         | ProfileFault::Organization { .. }
         | ProfileFault::Organizations { .. }
@@ -66,14 +69,14 @@ pub(super) fn unreadable(fault: &CsrFault) -> Response {
 pub(super) fn denied(id: RequestId) -> Response {
     let sentence =
         format!("The certificate request was denied. Ask the administrator about request {id}.");
-    answer::with(StatusCode::FORBIDDEN, answer::SENTENCE, sentence)
+    answer::refused(StatusCode::FORBIDDEN, answer::SENTENCE, sentence)
 }
 
 /// What a token was refused for stays with the authority: whoever tries tokens learns nothing from the answer. Never 400,
 /// which agents take for a reason to look for their certificate.
 pub(super) fn not_authorised(id: RequestId) -> Response {
     let sentence = format!("certificate request not authorised (request {id})");
-    answer::with(StatusCode::FORBIDDEN, answer::SENTENCE, sentence)
+    answer::refused(StatusCode::FORBIDDEN, answer::SENTENCE, sentence)
 }
 
 /// The sender learns that it may come back, and under which number to ask, not what is missing.
@@ -84,9 +87,13 @@ pub(super) fn undecided(id: RequestId) -> Response {
 }
 
 /// An administrator's act on a request that was not carried out, other than for the request's content.
-pub(super) fn act(fault: &ActFault) -> Response {
+pub(super) fn act(call: &Call<'_>, fault: &ActFault) -> Response {
     match fault {
-        ActFault::Broken(fault) => broken(fault),
+        ActFault::Forbidden(needed) => call.forbidden(needed),
+        ActFault::Engine(fault @ EngineError::StoredRequest { .. }) => {
+            answer::conflict(format!("{fault}; delete it, and its sender may ask again"))
+        }
+        ActFault::Engine(fault) => broken(fault),
         ActFault::Unsignable { key, fault } => answer::conflict(unsignable(key, fault)),
         ActFault::NotFound { key, .. } => {
             answer::conflict(format!("There is no certificate request for {key}."))
@@ -97,14 +104,15 @@ pub(super) fn act(fault: &ActFault) -> Response {
     }
 }
 
-pub(super) fn revoke(certname: &str, fault: &RevokeFault) -> Response {
+pub(super) fn revoke(call: &Call<'_>, certname: &str, fault: &RevokeFault) -> Response {
     match fault {
+        RevokeFault::Forbidden(needed) => call.forbidden(needed),
         RevokeFault::NoCertificate { .. } => answer::conflict(without_certificate(certname)),
         RevokeFault::UnknownIssuer { .. } => {
             error!(%fault, "the door's issuer is unknown");
             answer::internal("the issuer is not known")
         }
-        RevokeFault::Broken(fault) => broken(fault),
+        RevokeFault::Engine(fault) => broken(fault),
     }
 }
 
@@ -113,20 +121,22 @@ pub(super) fn without_certificate(certname: &str) -> String {
 }
 
 /// The machinery failed: whether it is worth trying again is all that a client is told.
-pub(super) fn broken(fault: &Broken) -> Response {
+pub(super) fn broken(fault: &EngineError) -> Response {
     match fault {
-        Broken::Store(fault) => store(fault),
-        Broken::Sign(SignFault::Overloaded { .. }) | Broken::Contended | Broken::ShuttingDown => {
+        EngineError::Store(fault) => store(fault),
+        EngineError::Sign(SignFault::Overloaded { .. })
+        | EngineError::Contended
+        | EngineError::ShuttingDown => {
             warn!(%fault, "not served for now");
             answer::unavailable(&fault.to_string())
         }
-        Broken::Sign(_)
-        | Broken::Draft(_)
-        | Broken::Defect
-        | Broken::Entropy(_)
-        | Broken::Encode(_)
-        | Broken::Serials(_)
-        | Broken::StoredRequest { .. } => {
+        EngineError::Sign(_)
+        | EngineError::Draft(_)
+        | EngineError::Defect
+        | EngineError::Entropy(_)
+        | EngineError::Encode(_)
+        | EngineError::Serials(_)
+        | EngineError::StoredRequest { .. } => {
             error!(error = fault as &dyn std::error::Error, "request failed");
             answer::internal(&fault.to_string())
         }
@@ -174,20 +184,26 @@ mod tests {
             source: "disk I/O error at sector 7".into(),
         };
         for (fault, status) in [
-            (Broken::Store(StoreFault::Full), 503),
-            (Broken::Store(StoreFault::ReadOnly), 503),
-            (Broken::Store(StoreFault::Overloaded), 503),
-            (Broken::Store(StoreFault::Stopped), 503),
+            (EngineError::Store(StoreFault::Full), 503),
+            (EngineError::Store(StoreFault::ReadOnly), 503),
+            (EngineError::Store(StoreFault::Overloaded), 503),
+            (EngineError::Store(StoreFault::Stopped), 503),
             (
-                Broken::Sign(SignFault::Overloaded { issuer: issuer() }),
+                EngineError::Sign(SignFault::Overloaded { issuer: issuer() }),
                 503,
             ),
-            (Broken::Contended, 503),
-            (Broken::Defect, 500),
-            (Broken::ShuttingDown, 503),
-            (Broken::Store(StoreFault::Corrupt { what: "request" }), 500),
-            (Broken::Store(failed()), 500),
-            (Broken::Sign(SignFault::Failed { issuer: issuer() }), 500),
+            (EngineError::Contended, 503),
+            (EngineError::Defect, 500),
+            (EngineError::ShuttingDown, 503),
+            (
+                EngineError::Store(StoreFault::Corrupt { what: "request" }),
+                500,
+            ),
+            (EngineError::Store(failed()), 500),
+            (
+                EngineError::Sign(SignFault::Failed { issuer: issuer() }),
+                500,
+            ),
         ] {
             let response = broken(&fault);
             assert_eq!(response.status().as_u16(), status, "{fault}");

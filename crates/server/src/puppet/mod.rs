@@ -19,39 +19,42 @@ mod expirations;
 mod faults;
 mod negotiation;
 mod path;
+pub mod profiles;
 mod service_status;
 mod sign;
 mod status_object;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use axum::Router;
-use axum::extract::{Request, State};
 use axum::response::Response;
 use bytes::Bytes;
 use countersign_authority::certname;
-use countersign_authority::{Act, Authority, Door, IssuerId, OnUnsignable, masked_tokens};
+use countersign_authority::{Act, Actor, Authority, Door, DoorSpec, IssuerId, OnUnsignable};
 use countersign_pki::UnixTime;
 use countersign_policy::{Requester, SignerName};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method};
-use tracing::{debug, error, info};
+use tower::{ServiceExt, service_fn};
 
 use crate::access::{Access, Needed};
-use crate::body;
+use crate::frontend::{Admission, Admitted, CallFault, FrontEnd, Refused};
 use crate::limits::{RequestLimits, TooMany};
 use crate::peer::Peer;
-use crate::redaction::shown;
 
 pub use access::calls;
 pub(crate) use caller::Caller;
 pub use certificate_renewal::Renewals;
-pub(crate) use certificate_status::{REASON as REVOCATION_REASON, Unsigned};
+pub(crate) use certificate_status::REASON as REVOCATION_REASON;
 pub use certname::{Certname, CertnameFault};
 pub(crate) use status_object::{date, integer};
 
 use path::Route;
+
+/// What the door tells the engine of itself. A certificate that has ended may still be asked about.
+pub static SPEC: DoorSpec = DoorSpec::plain(PuppetDoor::DOOR);
 
 /// The Puppet door of an authority. Cheap to clone.
 #[derive(Clone)]
@@ -111,7 +114,7 @@ impl PuppetDoor {
         signer: SignerName,
         chain_modified: UnixTime,
     ) -> Result<Self, PuppetDoorFault> {
-        let chain = match authority.issuer(&issuer) {
+        let chain = match authority.issuers.get(&issuer) {
             Some(found) => Bytes::copy_from_slice(found.chain_pem()),
             None => return Err(PuppetDoorFault::UnknownIssuer { issuer }),
         };
@@ -157,6 +160,7 @@ impl PuppetDoor {
     /// The same door, where roles are given by `access`. At first administrators' certificates alone have one.
     #[must_use]
     pub fn with_access(self, access: Access) -> Self {
+        access.tell(self.authority());
         Self { access, ..self }
     }
 
@@ -187,7 +191,7 @@ impl PuppetDoor {
     }
 
     /// An act of an administrator on the request of a name, whatever its version.
-    pub(crate) fn act(name: &str, actor: Requester, reason: &str) -> Act {
+    pub(crate) fn act(name: &str, actor: Actor, reason: &str) -> Act {
         Act {
             door: Self::DOOR,
             key: name.to_owned(),
@@ -200,89 +204,58 @@ impl PuppetDoor {
         }
     }
 
-    async fn respond(&self, request: Request) -> Response {
-        let (parts, body) = request.into_parts();
-        let Some(peer) = parts.extensions.get::<Peer>() else {
-            error!("a request arrived without its peer");
-            return answer::internal("the connection is not known");
-        };
-        let path = match path::normalize(parts.uri.path()) {
-            Ok(path) => path,
-            Err(fault) => return answer::bad_request(format!("Bad Request: {fault}")),
-        };
-        let forbidden =
-            |needed: Option<Needed>| answer::forbidden(&path, &parts.method, needed.as_ref());
-        if let Some(name) = self.shown_to_anybody(peer, &parts.method, &path) {
-            return self.get_public_request(name).await;
-        }
-        let mut caller = match self.admit(peer, &parts.method, &path) {
-            Ok(caller) => caller,
-            Err(needed) => return forbidden(needed),
-        };
-        let Some(route) = path::route(&path) else {
+    async fn answer(&self, admitted: Admitted<Arrival>) -> Response {
+        let Admitted {
+            peer,
+            caller: arrival,
+            head,
+            body,
+        } = admitted;
+        let path = arrival.path(&head);
+        let Some(route) = path::route(path) else {
             return answer::unrouted();
         };
-        let rate = match self.admit_rate(&caller, peer, route, &parts.method) {
-            Ok(rate) => rate,
-            Err(fault) => {
-                // Whoever floods the door must not flood the log as well.
-                debug!(%fault, "not taken");
-                // A connection that is closed on unread octets is reset, and its client may lose the answer.
-                let _unused = body::read(body, self.max_request).await;
-                return answer::too_many(fault);
+        match (&arrival.standing, route) {
+            (Standing::Onlooker, Route::CertificateRequest(name)) => {
+                self.get_public_request(name).await
             }
-        };
-        let mut text = Bytes::new();
-        if let Some(limit) = self.body_limit(route, &parts.method) {
-            text = match body::read(body, limit).await {
-                Ok(text) => text,
-                Err(fault) => return answer::bad_body(fault),
-            };
-            // Whoever sends the body long after the head is judged as what it is when it acts.
-            caller = match self.admit(peer, &parts.method, &path) {
-                Ok(caller) => caller,
-                Err(needed) => return forbidden(needed),
-            };
+            (Standing::Onlooker, _) => answer::unrouted(),
+            (Standing::Caller { caller, rate }, route) => {
+                let call = Call {
+                    peer: &peer,
+                    caller,
+                    access: &self.access,
+                    path,
+                    parts: &head,
+                    rate: *rate,
+                };
+                self.serve(route, &call, &body).await
+            }
         }
-        let call = Call {
-            peer,
-            caller,
-            path: &path,
-            parts: &parts,
-            rate,
-        };
-        self.serve(route, &call, &text).await
-    }
-
-    /// The name whose request somebody asks for who may not see it but for the rule that shows requests to anybody.
-    fn shown_to_anybody<'p>(&self, peer: &Peer, method: &Method, path: &'p str) -> Option<&'p str> {
-        if self.requests != RequestsShown::ToAnybody || *method != Method::GET {
-            return None;
-        }
-        let Some(Route::CertificateRequest(name)) = path::route(path) else {
-            return None;
-        };
-        let caller = Caller::of(peer, self.authority(), self.issuer());
-        let admitted = access::admit(method, path, &caller, &self.access);
-        admitted.is_err().then_some(name)
     }
 
     /// The caller, if it may use the method on the path at this moment.
-    fn admit<'a>(
-        &self,
-        peer: &'a Peer,
-        method: &Method,
-        path: &str,
-    ) -> Result<Caller<'a>, Option<Needed>> {
+    fn admit(&self, peer: &Peer, method: &Method, path: &str) -> Result<Caller, Refused> {
         let caller = Caller::of(peer, self.authority(), self.issuer());
-        let admitted = access::admit(method, path, &caller, &self.access);
-        if let Err(needed) = admitted {
-            say_forbidden(method, path, &caller, needed.as_ref());
-            return Err(needed);
+        match access::admit(method, path, &caller, &self.access) {
+            Ok(()) => Ok(caller),
+            Err(needed) => Err(answer::forbidden(path, method, needed.as_ref()).into()),
         }
-        Ok(caller)
     }
 
+    /// Whether somebody asks for a request who may not see it but for the rule that shows requests to anybody.
+    fn is_onlooker(&self, peer: &Peer, method: &Method, path: &str) -> bool {
+        if self.requests != RequestsShown::ToAnybody || *method != Method::GET {
+            return false;
+        }
+        let Some(Route::CertificateRequest(_)) = path::route(path) else {
+            return false;
+        };
+        let caller = Caller::of(peer, self.authority(), self.issuer());
+        access::admit(method, path, &caller, &self.access).is_err()
+    }
+
+    /// What the engine does at length has an allocation of its own: agents mostly fetch, and need none of it.
     async fn serve(&self, route: Route<'_>, call: &Call<'_>, body: &[u8]) -> Response {
         let Parts {
             method,
@@ -294,20 +267,22 @@ impl PuppetDoor {
         match (route, method) {
             (Route::Certificate(name), &Method::GET) => self.get_certificate(name, headers).await,
             (Route::Crl, &Method::GET) => self.get_crl(headers),
-            (Route::CrlUpdate, &Method::PUT) => self.put_crls(call.requester(), body).await,
+            (Route::CrlUpdate, &Method::PUT) => {
+                Box::pin(self.put_crls(call.requester(), body)).await
+            }
             (Route::CertificateRequest(name), &Method::GET) => self.get_request(name).await,
             (Route::CertificateRequest(name), &Method::PUT) => {
-                self.put_request(name, call, body).await
+                Box::pin(self.put_request(name, call, body)).await
             }
             (Route::CertificateRequest(name), &Method::DELETE) => {
-                self.delete_request(name, call.requester()).await
+                Box::pin(self.delete_request(name, call)).await
             }
             (Route::CertificateStatus(name), &Method::GET) => self.get_status(name, headers).await,
             (Route::CertificateStatus(name), &Method::PUT) => {
-                self.put_status(name, call, body).await
+                Box::pin(self.put_status(name, call, body)).await
             }
             (Route::CertificateStatus(name), &Method::DELETE) => {
-                self.delete_status(name, call.requester(), headers).await
+                Box::pin(self.delete_status(name, call, headers)).await
             }
             (Route::CertificateStatus(_), _) => answer::method_not_allowed("GET, PUT, DELETE"),
             (Route::CertificateStatuses, &Method::GET) => {
@@ -317,9 +292,9 @@ impl PuppetDoor {
             (Route::CertificateStatusesWithoutSegment, _) => {
                 answer::bad_request("Missing URL Segment".to_owned())
             }
-            (Route::CertificateRenewal, &Method::POST) => self.renew(call).await,
+            (Route::CertificateRenewal, &Method::POST) => Box::pin(self.renew(call)).await,
             (Route::Expirations, &Method::GET) => self.expirations(),
-            (Route::Clean, &Method::PUT) => self.clean(call, body).await,
+            (Route::Clean, &Method::PUT) => Box::pin(self.clean(call, body)).await,
             (Route::Sign, &Method::POST) => self.sign_named(call, body).await,
             (Route::SignAll, &Method::POST) => self.sign_all(call).await,
             (Route::Services(service), &Method::GET) => self.services(service).await,
@@ -378,10 +353,88 @@ fn body_limit(route: Route<'_>, method: &Method) -> Option<usize> {
     }
 }
 
+impl Admission for PuppetDoor {
+    type Caller = Arrival;
+
+    async fn judge(
+        &self,
+        peer: &Peer,
+        head: &mut Parts,
+    ) -> Result<(Arrival, Option<usize>), Refused> {
+        let (method, sent) = (&head.method, head.uri.path());
+        let path = path::normalize(sent)
+            .map_err(|fault| answer::bad_request(format!("Bad Request: {fault}")))?;
+        let arrived = |standing| Arrival {
+            normal_path: (path != sent).then(|| path.clone().into_owned()),
+            standing,
+        };
+        if self.is_onlooker(peer, method, &path) {
+            return Ok((arrived(Standing::Onlooker), None));
+        }
+        let caller = self.admit(peer, method, &path)?;
+        let route = path::route(&path).ok_or_else(answer::unrouted)?;
+        let rate = match self.admit_rate(&caller, peer, route, method) {
+            Ok(rate) => rate,
+            Err(fault) => return Err(answer::too_many(fault).into()),
+        };
+        let standing = Standing::Caller { caller, rate };
+        Ok((arrived(standing), self.body_limit(route, method)))
+    }
+
+    async fn judge_again(
+        &self,
+        peer: &Peer,
+        head: &Parts,
+        arrival: Arrival,
+    ) -> Result<Arrival, Refused> {
+        let standing = match arrival.standing {
+            Standing::Onlooker => Standing::Onlooker,
+            Standing::Caller { rate, .. } => Standing::Caller {
+                caller: self.admit(peer, &head.method, arrival.path(head))?,
+                rate,
+            },
+        };
+        Ok(Arrival {
+            standing,
+            ..arrival
+        })
+    }
+
+    fn failed(&self, fault: CallFault) -> Response {
+        match fault {
+            CallFault::NoPeer => answer::internal("the connection is not known"),
+            CallFault::Body(fault) => answer::bad_body(fault),
+        }
+    }
+}
+
+/// A call at the front end.
+pub(crate) struct Arrival {
+    /// Unless it is the path as it was sent.
+    normal_path: Option<String>,
+    standing: Standing,
+}
+
+impl Arrival {
+    /// The path in normal form.
+    fn path<'a>(&'a self, head: &'a Parts) -> &'a str {
+        self.normal_path.as_deref().unwrap_or(head.uri.path())
+    }
+}
+
+/// As what somebody is let in.
+enum Standing {
+    /// As whoever the certificate says.
+    Caller { caller: Caller, rate: Rate },
+    /// As anybody, to see a request that is no secret.
+    Onlooker,
+}
+
 /// One request and who sends it.
 struct Call<'a> {
     peer: &'a Peer,
-    caller: Caller<'a>,
+    caller: &'a Caller,
+    access: &'a Access,
     /// In normal form.
     path: &'a str,
     parts: &'a Parts,
@@ -402,31 +455,33 @@ impl Call<'_> {
         self.caller.requester(self.peer)
     }
 
+    fn actor(&self) -> Actor {
+        let mut parameters = self.parts.uri.query().unwrap_or_default().split('&');
+        let insists = parameters.any(|pair| pair == "force=true");
+        self.caller.actor(self.peer, self.access).insisting(insists)
+    }
+
     /// Refuses what the rules let through because of what the body or the records say.
     fn forbidden(&self, needed: &Needed) -> Response {
         let method = &self.parts.method;
-        say_forbidden(method, self.path, &self.caller, Some(needed));
         answer::forbidden(self.path, method, Some(needed))
     }
 }
 
-fn say_forbidden(method: &Method, path: &str, caller: &Caller<'_>, needed: Option<&Needed>) {
-    let method = masked_tokens(method.as_str());
-    let role = needed.map(Needed::role);
-    info!(path = shown(path), %method, %caller, role, "forbidden");
-}
-
 /// The door as a service. It answers every path, so it is merged with others that have paths of their own.
 pub fn router(door: PuppetDoor) -> Router {
-    Router::new().fallback(respond).with_state(door)
-}
-
-async fn respond(State(door): State<PuppetDoor>, request: Request) -> Response {
-    let mut response = door.respond(request).await;
-    response
-        .headers_mut()
-        .insert(VERSION_HEADER, HeaderValue::from_static(COMPATIBLE_VERSION));
-    response
+    let door = Arc::new(door);
+    let answering = Arc::clone(&door);
+    let answers = service_fn(move |call| {
+        let door = Arc::clone(&answering);
+        async move { Ok::<_, Infallible>(door.answer(call).await) }
+    });
+    let versioned = FrontEnd::new(door, answers).map_response(|mut response: Response| {
+        let version = HeaderValue::from_static(COMPATIBLE_VERSION);
+        response.headers_mut().insert(VERSION_HEADER, version);
+        response
+    });
+    Router::new().fallback_service(versioned)
 }
 
 /// Agents read it, per server, as a Ruby Gem version; they take JSON for granted from 5.0.0 on.

@@ -55,7 +55,7 @@ impl PuppetDoor {
     }
 
     async fn state(&self) -> ServiceState {
-        match readiness::probe(self.authority()).await {
+        match readiness::probe(&self.authority().requests).await {
             Ok(()) => ServiceState::Running,
             Err(fault) => {
                 warn!(%fault, "the store does not answer");

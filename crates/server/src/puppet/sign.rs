@@ -11,7 +11,6 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tracing::warn;
 
-use super::certificate_status::Unsigned;
 use super::certname::Certname;
 use super::{Call, PuppetDoor, answer, faults};
 use crate::access::{Names, Needed, Needs};
@@ -65,7 +64,7 @@ impl PuppetDoor {
 
     /// Several at a time: the store commits those together that arrive together.
     async fn sign_each(&self, names: Vec<String>, call: &Call<'_>) -> Outcomes {
-        let (actor, grant) = (&call.requester(), &call.caller.grant(&self.access));
+        let actor = &call.actor();
         let mut seen = HashSet::new();
         let once: Vec<String> = names
             .into_iter()
@@ -76,7 +75,7 @@ impl PuppetDoor {
                 let outcome = match Certname::parse(&name) {
                     Ok(_) => {
                         let act = Self::act(&name, actor.clone(), "");
-                        Some(self.sign_within(grant, act).await)
+                        Some(self.sign(act).await)
                     }
                     Err(_) => None,
                 };
@@ -88,9 +87,7 @@ impl PuppetDoor {
             let name = answer::masked(name);
             match outcome {
                 Some(Ok(_)) => outcomes.signed.push(name),
-                None | Some(Err(Unsigned::Fault(ActFault::NotFound { .. }))) => {
-                    outcomes.no_csr.push(name);
-                }
+                None | Some(Err(ActFault::NotFound { .. })) => outcomes.no_csr.push(name),
                 Some(Err(fault)) => {
                     warn!(name, %fault, "not signed");
                     outcomes.signing_errors.push(name);
@@ -112,7 +109,7 @@ impl PuppetDoor {
                 limit: PAGE,
                 ..RequestFilter::default()
             };
-            let page = self.authority().requests(filter).await?;
+            let page = self.authority().requests.list(filter).await?;
             let is_last = page.len() < PAGE;
             after = page
                 .last()

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use countersign_authority::{LedgerEntry, RequestRecord};
+use countersign_authority::{ListedCertificate, RequestRecord};
 use countersign_pki::{
-    AltName, CertFault, Certificate, CheckedCsr, CsrFault, Extension, Serial, UnixTime, oid,
-    sha1_colon, sha256_colon, sha512_colon,
+    AltName, Certificate, CheckedCsr, Extension, Serial, UnixTime, oid, sha1_colon, sha256_colon,
+    sha512_colon,
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -26,6 +26,9 @@ pub(super) struct StatusObject {
     not_before: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     not_after: Option<String>,
+    /// Why nothing of its content is told. The reference has no such field.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unreadable: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -40,39 +43,36 @@ struct Fingerprints {
 }
 
 impl StatusObject {
-    /// A certificate of the ledger; one that has ended is still `signed`.
-    pub(super) fn of_certificate(entry: &LedgerEntry) -> Result<Self, CertFault> {
-        let certificate = Certificate::parse(&entry.der)?;
-        let state = if entry.revoked.is_some() {
-            "revoked"
-        } else {
-            "signed"
+    /// A certificate of the ledger; one that has ended is still `signed`. What cannot be read is shown all the same, or
+    /// nobody would know which name to clean.
+    pub(super) fn of_certificate(entry: &ListedCertificate) -> Self {
+        let (name, state, der) = (&entry.name, state(entry), &entry.der);
+        let facts = match Certificate::parse(der) {
+            Ok(read) => Self::of(name, state, der, read.alt_names(), read.extensions()),
+            Err(fault) => Self::unreadable(name, state, der, fault.to_string()),
         };
-        let facts = Self::of(
-            &entry.name,
-            state,
-            &entry.der,
-            certificate.alt_names(),
-            certificate.extensions(),
-        );
-        Ok(Self {
+        Self {
             serial_number: integer(&entry.serial),
             not_before: Some(date(entry.not_before)),
             not_after: Some(date(entry.not_after)),
             ..facts
-        })
+        }
     }
 
-    /// A request that waits.
-    pub(super) fn of_request(record: &RequestRecord) -> Result<Self, CsrFault> {
-        let csr = CheckedCsr::trusted_from_store(&record.csr_der)?;
-        Ok(Self::of(
-            &record.key,
-            "requested",
-            &record.csr_der,
-            csr.alt_names(),
-            csr.extensions(),
-        ))
+    /// A request that waits, be it readable or not.
+    pub(super) fn of_request(record: &RequestRecord) -> Self {
+        let (name, state, der) = (&record.key, "requested", &record.csr_der);
+        match CheckedCsr::trusted_from_store(der) {
+            Ok(read) => Self::of(name, state, der, read.alt_names(), read.extensions()),
+            Err(fault) => Self::unreadable(name, state, der, fault.to_string()),
+        }
+    }
+
+    fn unreadable(name: &str, state: &'static str, der: &[u8], fault: String) -> Self {
+        Self {
+            unreadable: Some(fault),
+            ..Self::of(name, state, der, &[], &[])
+        }
     }
 
     fn of(
@@ -107,12 +107,22 @@ impl StatusObject {
             serial_number: None,
             not_before: None,
             not_after: None,
+            unreadable: None,
         }
     }
 }
 
+/// In the words of the reference.
+pub(super) fn state(entry: &ListedCertificate) -> &'static str {
+    if entry.is_revoked {
+        "revoked"
+    } else {
+        "signed"
+    }
+}
+
 fn authorization_extensions(extensions: &[Extension]) -> BTreeMap<String, String> {
-    let named = |extension: &Extension| match oid::puppet_short_name(&extension.oid) {
+    let named = |extension: &Extension| match oid::registered_name(&extension.oid) {
         Some(name) => name.to_owned(),
         None => extension.oid.to_string(),
     };

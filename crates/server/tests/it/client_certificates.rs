@@ -1,8 +1,8 @@
 //! Which client certificates count, at listeners over real sockets, in both versions of TLS.
 
+use countersign_authority::Actor;
 use countersign_authority::IssuerId;
 use countersign_pki::{Oid, RevocationReason, oid};
-use countersign_policy::Requester;
 use countersign_server::{Peer, PeerIdentity, Timeouts};
 use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::keys;
@@ -172,15 +172,16 @@ async fn revoked_admin(world: &World, issuer: &IssuerId, signer: &str) -> Vec<u8
         panic!("it counts until it is revoked");
     };
     let (serial, reason) = (client.certificate.serial(), RevocationReason::Unspecified);
-    let actor = Requester::authority();
+    let actor = Actor::authority();
     let revoked = world
         .authority
+        .ledger
         .revoke_serial(issuer, &serial, reason, &actor);
     assert_eq!(revoked.await.unwrap(), 1);
     client.certificate.der().to_vec()
 }
 
-fn certificate_of(world: &World, peer: &Peer) -> Vec<u8> {
+pub(crate) fn certificate_of(world: &World, peer: &Peer) -> Vec<u8> {
     match peer.identity(&world.authority) {
         PeerIdentity::Client(client) => client.certificate.der().to_vec(),
         PeerIdentity::Anonymous | PeerIdentity::Refused => panic!("no certificate that counts"),

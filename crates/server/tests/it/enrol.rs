@@ -7,7 +7,7 @@ mod policy;
 mod tokens;
 
 use axum::Router;
-use countersign_authority::{Door, RequestState, Submission, Submitted};
+use countersign_authority::{RequestState, Submission, Submitted};
 use countersign_pki::{CheckedCsr, CsrLimits};
 use countersign_policy::{Requester, Wishes};
 use countersign_server::enrol::{EnrolDoor, PolicyState, router};
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::exchange::{Answer, Call};
 use crate::world::{
     CUSTOM, KUBE_CLIENT, KUBERNETES_ADMIN, PUPPET_ADMIN, PUPPET_AGENT, START, Setup, World,
-    signer_name,
+    door_named, signer_name,
 };
 
 pub(crate) struct Office {
@@ -90,7 +90,7 @@ impl Office {
     ) -> Submitted {
         let usages = usages.iter().map(|usage| (*usage).to_owned()).collect();
         let submission = Submission {
-            door: Door::named(door),
+            door: door_named(door),
             key: key.to_owned(),
             csr: CheckedCsr::check(&csr.sign(keys::p256_a()), &CsrLimits::STANDARD).unwrap(),
             signer: signer_name(signer),
@@ -99,11 +99,16 @@ impl Office {
                 usages,
                 expiration_seconds: Some(3600),
             },
-            retained: door == "kubernetes",
             attachment: Vec::new(),
+            bearer: None,
             decision: None,
         };
-        self.world.authority.submit(submission).await.unwrap()
+        self.world
+            .authority
+            .requests
+            .submit(submission)
+            .await
+            .unwrap()
     }
 
     pub(crate) async fn agent(&self, name: &str) -> RequestState {
@@ -161,6 +166,7 @@ async fn only_administrators_are_let_in() {
         "GET /enrol/v1/decisions",
         "GET /enrol/v1/audit",
         "GET /enrol/v1/audit/seals",
+        "GET /enrol/v1/audit/reconciliation",
         "GET /enrol/v1/audit/checkpoint",
         "GET /enrol/v1/nothing",
         "PATCH /enrol/v1/requests",
@@ -254,6 +260,40 @@ async fn a_request_is_shown_without_its_attributes() {
     assert!(!listed.text().contains("correct-horse"));
     assert!(!shown.to_string().contains("correct-horse"));
     assert_eq!(listed.header("cache-control"), Some("no-store"));
+}
+
+#[tokio::test]
+async fn a_request_that_cannot_be_read_is_listed_as_such_and_can_be_deleted() {
+    let office = Office::open().await;
+    office.agent("web01").await;
+    office.world.damage_request("web01").await;
+    let listed = office.get("requests").await;
+    let items = listed["items"].as_array().unwrap();
+    let item = items.iter().find(|item| item["name"] == "web01").unwrap();
+    let shown = office.get("requests/puppet/web01").await;
+    for item in [item, &shown] {
+        assert!(item["unreadable"].is_string(), "{item}");
+        assert_eq!(
+            (&item["state"], &item["key_type"]),
+            (&json!("pending"), &json!("unknown"))
+        );
+        assert_eq!(
+            (&item["subject"], &item["key_size"]),
+            (&json!(""), &json!(0))
+        );
+    }
+    let decisions = office.get("decisions?name=web01").await;
+    assert_eq!(decisions["items"][0]["csr"], "");
+    for act in ["approve", "deny"] {
+        let refused = office
+            .post(&format!("requests/puppet/web01/{act}"), "{}")
+            .await;
+        assert_eq!(refused.status, 409, "{}", refused.text());
+        assert!(refused.text().contains("delete it"), "{}", refused.text());
+    }
+    let deleted = office.call("DELETE /enrol/v1/requests/puppet/web01").await;
+    assert_eq!(deleted.status, 204, "{}", deleted.text());
+    assert_eq!(office.agent("web01").await, RequestState::Pending);
 }
 
 #[tokio::test]

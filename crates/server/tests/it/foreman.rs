@@ -36,10 +36,12 @@ impl Site {
     /// Tokens are minted, and approve requests at the Puppet door.
     async fn start() -> Self {
         let site = Self::without_tokens().await;
-        site.world.authority.set_tokens(TokenSettings {
-            enabled: true,
-            ..TokenSettings::standard()
-        });
+        site.world
+            .authority
+            .set_rules(site.world.authority.rules().with_tokens(TokenSettings {
+                enabled: true,
+                ..TokenSettings::standard()
+            }));
         site.world.set_policy(TOKEN_POLICY);
         site
     }

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use countersign_server::Timeouts;
-use http_body_util::Empty;
+use countersign_testkit::keys;
+use http_body_util::{Empty, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
+use crate::client_certificates::certificate_of;
 use crate::wire::{PATIENCE, QUICK, Site};
 use crate::world::World;
 
@@ -215,18 +217,116 @@ async fn hostile_input_is_cheap_more_connections_than_places() {
     for _ in 0..64 {
         held.push(site.connect().await);
     }
-    let mut tcp = TcpStream::connect(site.address).await.unwrap();
-    let read = timeout(PATIENCE, tcp.read(&mut [0; 1])).await;
-    assert!(matches!(read.expect("closed in time"), Ok(0) | Err(_)));
-    drop(held);
-    let free = async {
-        while site.client().connect().await.is_err() {
-            tokio::task::yield_now().await;
+    // The idlest goes: nothing was ever asked on it.
+    for (place, connection) in held.iter_mut().enumerate().skip(1) {
+        let get = b"GET /status/v1/simple HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        connection.send(get).await;
+        assert_eq!(connection.status().await, 200, "{place}");
+    }
+    still_serves(&site).await;
+    held.remove(0).rest().await;
+}
+
+/// Whoever has shown a certificate keeps its place, whatever strangers do.
+#[tokio::test]
+async fn hostile_input_is_cheap_strangers_do_not_displace_known_clients() {
+    let world = World::strict().await;
+    let certificate = certificate_of(&world, &world.puppet_agent("web01.example.com").await);
+    let site = Site::puppet(world, Timeouts::STANDARD).await;
+    let agent = site.client().with(&certificate, keys::p256_d());
+    let mut known = agent.connect().await.unwrap();
+    let mut held = Vec::new();
+    for _ in 0..200 {
+        held.push(site.connect().await);
+    }
+    let get = b"GET /status/v1/simple HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    known.send(get).await;
+    assert_eq!(known.status().await, 200);
+}
+
+/// A refusal reaches a client that is still sending when it is made: the rest is read, to a bound, before the connection
+/// ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_reaches_a_client_that_is_still_sending() {
+    let site = site().await;
+    for (case, target, status) in [
+        (
+            "longer than allowed",
+            "PUT /puppet-ca/v1/certificate_request/web01",
+            413,
+        ),
+        (
+            "not allowed",
+            "PUT /puppet-ca/v1/certificate_status/web01",
+            403,
+        ),
+        ("no body expected", "GET /puppet-ca/v1/certificate/ca", 200),
+    ] {
+        let mut connection = site.connect().await;
+        let head =
+            format!("{target} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 400000\r\n\r\n");
+        connection.send(head.as_bytes()).await;
+        for _ in 0..8 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            let sent = connection.0.write_all(&[b'x'; 50_000]).await;
+            sent.unwrap_or_else(|error| panic!("{case}: {error}"));
         }
-    };
-    timeout(PATIENCE, free)
-        .await
-        .expect("a place is free again");
+        assert_eq!(connection.status().await, status, "{case}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_reaches_a_kubernetes_client_that_is_still_sending() {
+    let site = Site::kubernetes(World::strict().await, QUICK).await;
+    let mut connection = site.connect().await;
+    let target = "POST /apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let head = format!("{target} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 400000\r\n\r\n");
+    connection.send(head.as_bytes()).await;
+    for _ in 0..8 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        connection.0.write_all(&[b'x'; 50_000]).await.unwrap();
+    }
+    assert_eq!(connection.status().await, 403);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_reaches_an_http2_client_that_is_still_sending() {
+    let site = site().await;
+    for (path, status) in [
+        ("/puppet-ca/v1/certificate_request/web01", 413),
+        ("/puppet-ca/v1/certificate_status/web01", 403),
+    ] {
+        let stream = site.client().http2().connect().await.unwrap().0;
+        let (mut requests, connection) =
+            hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+                .handshake(TokioIo::new(stream))
+                .await
+                .unwrap();
+        let connection = tokio::spawn(connection);
+        let request = http::Request::put(format!("https://localhost{path}"))
+            .body(Full::new(Bytes::from(vec![b'x'; 400_000])))
+            .unwrap();
+        let answer = timeout(PATIENCE, requests.send_request(request)).await;
+        let answer = answer
+            .expect("in time")
+            .unwrap_or_else(|error| panic!("{path}: {error}"));
+        assert_eq!(answer.status(), status, "{path}");
+        connection.abort();
+    }
+}
+
+/// A client that asks before it sends is told at once, and sends nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_asks_first_is_refused_before_it_sends() {
+    let site = site().await;
+    let mut connection = site.connect().await;
+    connection
+        .send(
+            b"PUT /puppet-ca/v1/certificate_request/web01 HTTP/1.1\r\nhost: localhost\r\n\
+              expect: 100-continue\r\ncontent-length: 400000\r\n\r\n",
+        )
+        .await;
+    assert_eq!(connection.status().await, 413);
 }
 
 /// A frame of RFC 9113 4.1.

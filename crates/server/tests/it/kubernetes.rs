@@ -13,6 +13,7 @@ mod collecting;
 mod creation;
 mod deletion;
 mod discovery;
+mod events;
 mod listing;
 mod rights;
 mod roles;
@@ -124,7 +125,8 @@ impl Api {
     pub(super) async fn record(&self, name: &str) -> Option<RequestRecord> {
         self.world
             .authority
-            .request_at(&DOOR, name, Past::Ignore)
+            .requests
+            .at(&DOOR, name, Past::Ignore)
             .await
             .unwrap()
     }
@@ -217,15 +219,6 @@ impl Reply {
             (&json!(code), &json!(reason)),
             "{self:?}"
         );
-        status
-    }
-
-    /// Asserts that this is a `Status` of this code for which API servers have no reason.
-    #[track_caller]
-    pub(super) fn refuses_without_reason(&self, code: u16) -> Value {
-        let status = self.value();
-        assert_eq!(self.status.as_u16(), code, "{self:?}");
-        assert_eq!(status.get("reason"), None, "{self:?}");
         status
     }
 

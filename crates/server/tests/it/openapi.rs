@@ -108,6 +108,7 @@ async fn answers_are_as_documented() {
     let asking = CsrBuilder::new("free").sign_pem(keys::p256_b());
     for row in [
         ("GET /openapi.json", "", "", 200),
+        ("GET /audit/reconciliation", "", "", 200),
         ("GET /requests", "", "", 200),
         ("GET /requests", "?limit=1", "", 200),
         ("GET /requests", "?past=true&state=issued,pending", "", 200),
@@ -403,8 +404,8 @@ async fn furnish(office: &Office) -> String {
     assert_eq!(window.send(&office.interface).await.status, 201);
     office.world.enable_tokens();
     office.world.set_policy(RULES);
-    let (policy, files) = (authority.policy(), vec!["/etc/fleet.yaml".to_owned()]);
-    office.policy.set(&policy, START, files);
+    let (rules, files) = (authority.rules(), vec!["/etc/fleet.yaml".to_owned()]);
+    office.policy.set(&rules.policy, START, files, Vec::new());
     let fault = "fleet.yaml:3:1: unknown field rule".to_owned();
     office.policy.refused(START, vec![fault]);
     for (name, state) in [
@@ -453,9 +454,9 @@ async fn furnish(office: &Office) -> String {
     let path = folder.path().join("key.pem");
     FileKeys::generate_file(&path, KeySpec::P256).unwrap();
     let key = AuditKey::load(&path).unwrap();
-    authority.seal_audit(&key).await.unwrap();
+    authority.audit.seal(&key).await.unwrap();
     let approved = office.post("requests/puppet/web04/approve", "").await;
-    authority.seal_audit(&key).await.unwrap();
+    authority.audit.seal(&key).await.unwrap();
     let approved = approved.json();
     let serial = approved.pointer("/certificate/serial");
     serial.and_then(Value::as_str).unwrap().to_owned()

@@ -2,16 +2,19 @@
 
 use std::net::IpAddr;
 use std::sync::Mutex;
+use tokio::sync::mpsc;
 
 use countersign_authority::store::{
-    AgeFilter, Answer, Change, Changed, CommitFault, Committed, MachineFilter, Past, Rejection,
-    RejectionFilter, RequestFilter, Store, StoreFault, Tally,
+    AgeFilter, Amount, Answer, AuditReads, Change, CommitFault, Committed, InventoryReads,
+    IssuerReads, LedgerReads, LiveRequest, MachineFilter, ObjectReads, Past, Rejection,
+    RejectionFilter, RequestFilter, RequestReads, Store, StoreFault, Tally, TokenReads,
 };
 use countersign_authority::{
     AncestorCrl, AuditEntry, AuditPage, AuditQuery, BootstrapId, BootstrapToken, CrlRecord,
-    CrlScope, Door, FoundToken, Intent, IssuerId, LedgerEntry, ListedToken, MachineRecord,
-    ObjectKey, ObjectRecord, PolicyVersion, RequestId, RequestRecord, Revision, Revocation, Seal,
-    SealHead, StateChange, TokenFilter, TokenId, TokenRecord, TokenUseRecord,
+    CrlScope, Door, FoundToken, Intent, IssuerId, LedgerEntry, ListedCertificate, ListedToken,
+    MachineRecord, ObjectKey, ObjectRecord, PolicyVersion, RepeatedDenials, RequestId,
+    RequestRecord, Revision, Revocation, Seal, SealHead, StateChange, TokenFilter, TokenId,
+    TokenRecord, TokenUseRecord,
 };
 use countersign_pki::{Fingerprint, Serial, UnixTime};
 use countersign_policy::BuildWindow;
@@ -23,6 +26,8 @@ use tokio::sync::watch;
 pub(crate) struct Switched {
     store: SqliteStore,
     fault: Mutex<Option<fn() -> StoreFault>>,
+    /// Which reads find the store busy, every third for example, and how many reads there were; 0: none does.
+    busy: Mutex<(usize, usize)>,
 }
 
 impl Switched {
@@ -30,7 +35,13 @@ impl Switched {
         Self {
             store,
             fault: Mutex::new(None),
+            busy: Mutex::new((0, 0)),
         }
+    }
+
+    /// From now on one read of so many finds the store busy.
+    pub(crate) fn refuse_every(&self, nth: usize) {
+        *self.busy.lock().unwrap() = (nth, 0);
     }
 
     /// From now on every call gets this fault; `None`: the truth again.
@@ -39,6 +50,11 @@ impl Switched {
     }
 
     fn or<'a, T: Send + 'a>(&self, answer: Answer<'a, T>) -> Answer<'a, T> {
+        let (nth, count) = &mut *self.busy.lock().unwrap();
+        *count += 1;
+        if *nth > 0 && count.is_multiple_of(*nth) {
+            return Box::pin(async { Err(StoreFault::Overloaded) });
+        }
         match *self.fault.lock().unwrap() {
             None => answer,
             Some(fault) => Box::pin(async move { Err(fault()) }),
@@ -58,10 +74,20 @@ impl Store for Switched {
         self.store.revisions()
     }
 
-    fn changes(&self, since: Revision, limit: usize) -> Answer<'_, Vec<Changed>> {
-        self.or(self.store.changes(since, limit))
+    fn tally(&self, now: UnixTime, soon: UnixTime) -> Answer<'_, Tally> {
+        self.or(self.store.tally(now, soon))
     }
 
+    fn epoch(&self) -> Answer<'_, u64> {
+        self.or(self.store.epoch())
+    }
+
+    fn is_exclusive(&self) -> bool {
+        self.store.is_exclusive()
+    }
+}
+
+impl RequestReads for Switched {
     fn request(&self, id: RequestId) -> Answer<'_, Option<RequestRecord>> {
         self.or(self.store.request(id))
     }
@@ -72,40 +98,6 @@ impl Store for Switched {
 
     fn requests(&self, filter: RequestFilter) -> Answer<'_, Vec<RequestRecord>> {
         self.or(self.store.requests(filter))
-    }
-
-    fn certificate(&self, issuer: &IssuerId, serial: &Serial) -> Answer<'_, Option<LedgerEntry>> {
-        self.or(self.store.certificate(issuer, serial))
-    }
-
-    fn newest_certificate(&self, issuer: &IssuerId, name: &str) -> Answer<'_, Option<LedgerEntry>> {
-        self.or(self.store.newest_certificate(issuer, name))
-    }
-
-    fn certificates_of(
-        &self,
-        issuer: &IssuerId,
-        name: &str,
-        alive_at: UnixTime,
-    ) -> Answer<'_, Vec<LedgerEntry>> {
-        self.or(self.store.certificates_of(issuer, name, alive_at))
-    }
-
-    fn newest_certificates(
-        &self,
-        issuer: &IssuerId,
-        after: Option<String>,
-        limit: usize,
-    ) -> Answer<'_, Vec<LedgerEntry>> {
-        self.or(self.store.newest_certificates(issuer, after, limit))
-    }
-
-    fn revocations(
-        &self,
-        issuer: &IssuerId,
-        alive_at: UnixTime,
-    ) -> Answer<'_, (Revision, Vec<Revocation>)> {
-        self.or(self.store.revocations(issuer, alive_at))
     }
 
     fn requests_before(&self, filter: AgeFilter) -> Answer<'_, Vec<RequestRecord>> {
@@ -142,8 +134,65 @@ impl Store for Switched {
         self.or(self.store.is_allowed(webhook, name, key_fingerprint, now))
     }
 
-    fn pending_from(&self, source: IpAddr, at_most: usize) -> Answer<'_, usize> {
+    fn pending_bytes(&self) -> Answer<'_, u64> {
+        self.or(self.store.pending_bytes())
+    }
+
+    fn trimmable(&self, thefts_since: UnixTime) -> Answer<'_, Amount> {
+        self.or(self.store.trimmable(thefts_since))
+    }
+
+    fn repeated_denials(&self, before: UnixTime, limit: usize) -> Answer<'_, Vec<RepeatedDenials>> {
+        self.or(self.store.repeated_denials(before, limit))
+    }
+
+    fn pending_from(&self, source: IpAddr, at_most: usize) -> Answer<'_, Amount> {
         self.or(self.store.pending_from(source, at_most))
+    }
+
+    fn live_requests(
+        &self,
+        door: &Door,
+        pages: mpsc::Sender<Vec<LiveRequest>>,
+    ) -> Answer<'_, Revision> {
+        self.or(self.store.live_requests(door, pages))
+    }
+}
+
+impl LedgerReads for Switched {
+    fn certificate(&self, issuer: &IssuerId, serial: &Serial) -> Answer<'_, Option<LedgerEntry>> {
+        self.or(self.store.certificate(issuer, serial))
+    }
+
+    fn newest_certificate(&self, issuer: &IssuerId, name: &str) -> Answer<'_, Option<LedgerEntry>> {
+        self.or(self.store.newest_certificate(issuer, name))
+    }
+
+    fn certificates_of(
+        &self,
+        issuer: &IssuerId,
+        name: &str,
+        alive_at: UnixTime,
+    ) -> Answer<'_, Vec<LedgerEntry>> {
+        self.or(self.store.certificates_of(issuer, name, alive_at))
+    }
+
+    fn newest_certificates(
+        &self,
+        issuer: &IssuerId,
+        after: Option<String>,
+        limit: usize,
+    ) -> Answer<'_, Vec<LedgerEntry>> {
+        self.or(self.store.newest_certificates(issuer, after, limit))
+    }
+
+    fn listed_certificates(
+        &self,
+        issuer: &IssuerId,
+        after: Option<String>,
+        limit: usize,
+    ) -> Answer<'_, Vec<ListedCertificate>> {
+        self.or(self.store.listed_certificates(issuer, after, limit))
     }
 
     fn ledger(
@@ -153,6 +202,20 @@ impl Store for Switched {
         limit: usize,
     ) -> Answer<'_, Vec<(u64, LedgerEntry)>> {
         self.or(self.store.ledger(issuer, after, limit))
+    }
+
+    fn open_intents(&self) -> Answer<'_, Vec<Intent>> {
+        self.or(self.store.open_intents())
+    }
+}
+
+impl IssuerReads for Switched {
+    fn revocations(
+        &self,
+        issuer: &IssuerId,
+        alive_at: UnixTime,
+    ) -> Answer<'_, (Revision, Vec<Revocation>)> {
+        self.or(self.store.revocations(issuer, alive_at))
     }
 
     fn next_serial(&self, issuer: &IssuerId) -> Answer<'_, Option<u64>> {
@@ -170,39 +233,9 @@ impl Store for Switched {
     fn ancestor_crls(&self, issuer: &IssuerId) -> Answer<'_, Vec<AncestorCrl>> {
         self.or(self.store.ancestor_crls(issuer))
     }
+}
 
-    fn tally(&self, now: UnixTime, soon: UnixTime) -> Answer<'_, Tally> {
-        self.or(self.store.tally(now, soon))
-    }
-
-    fn open_intents(&self) -> Answer<'_, Vec<Intent>> {
-        self.or(self.store.open_intents())
-    }
-
-    fn audit(&self, since: Revision, limit: usize) -> Answer<'_, Vec<(Revision, AuditEntry)>> {
-        self.or(self.store.audit(since, limit))
-    }
-
-    fn machine(&self, name: &str) -> Answer<'_, Option<MachineRecord>> {
-        self.or(self.store.machine(name))
-    }
-
-    fn machines(&self, filter: MachineFilter) -> Answer<'_, Vec<MachineRecord>> {
-        self.or(self.store.machines(filter))
-    }
-
-    fn window(&self, certname: &str) -> Answer<'_, Option<BuildWindow>> {
-        self.or(self.store.window(certname))
-    }
-
-    fn windows(&self, after: Option<String>, limit: usize) -> Answer<'_, Vec<BuildWindow>> {
-        self.or(self.store.windows(after, limit))
-    }
-
-    fn windows_closed(&self, before: UnixTime, limit: usize) -> Answer<'_, Vec<BuildWindow>> {
-        self.or(self.store.windows_closed(before, limit))
-    }
-
+impl TokenReads for Switched {
     fn token(
         &self,
         id: &TokenId,
@@ -244,38 +277,6 @@ impl Store for Switched {
         self.or(self.store.tokens_over(before, limit))
     }
 
-    fn audit_page(&self, query: AuditQuery) -> Answer<'_, AuditPage> {
-        self.or(self.store.audit_page(query))
-    }
-
-    fn seals(&self, after: u64, limit: usize) -> Answer<'_, Vec<Seal>> {
-        self.or(self.store.seals(after, limit))
-    }
-
-    fn last_seal(&self) -> Answer<'_, Option<SealHead>> {
-        self.or(self.store.last_seal())
-    }
-
-    fn live_requests(&self, door: &Door) -> Answer<'_, (Revision, Vec<RequestRecord>)> {
-        self.or(self.store.live_requests(door))
-    }
-
-    fn objects(&self) -> Answer<'_, (Revision, Vec<ObjectRecord>)> {
-        self.or(self.store.objects())
-    }
-
-    fn object(&self, key: &ObjectKey) -> Answer<'_, Option<ObjectRecord>> {
-        self.or(self.store.object(key))
-    }
-
-    fn states(&self, since: Revision, limit: usize) -> Answer<'_, Vec<StateChange>> {
-        self.or(self.store.states(since, limit))
-    }
-
-    fn states_horizon(&self) -> Answer<'_, Revision> {
-        self.or(self.store.states_horizon())
-    }
-
     fn bootstrap_token(&self, id: &BootstrapId) -> Answer<'_, Option<BootstrapToken>> {
         self.or(self.store.bootstrap_token(id))
     }
@@ -295,8 +296,62 @@ impl Store for Switched {
     ) -> Answer<'_, Vec<BootstrapId>> {
         self.or(self.store.bootstrap_tokens_over(before, limit))
     }
+}
 
-    fn is_exclusive(&self) -> bool {
-        self.store.is_exclusive()
+impl InventoryReads for Switched {
+    fn machine(&self, name: &str) -> Answer<'_, Option<MachineRecord>> {
+        self.or(self.store.machine(name))
+    }
+
+    fn machines(&self, filter: MachineFilter) -> Answer<'_, Vec<MachineRecord>> {
+        self.or(self.store.machines(filter))
+    }
+
+    fn window(&self, certname: &str) -> Answer<'_, Option<BuildWindow>> {
+        self.or(self.store.window(certname))
+    }
+
+    fn windows(&self, after: Option<String>, limit: usize) -> Answer<'_, Vec<BuildWindow>> {
+        self.or(self.store.windows(after, limit))
+    }
+
+    fn windows_closed(&self, before: UnixTime, limit: usize) -> Answer<'_, Vec<BuildWindow>> {
+        self.or(self.store.windows_closed(before, limit))
+    }
+}
+
+impl AuditReads for Switched {
+    fn audit(&self, since: Revision, limit: usize) -> Answer<'_, Vec<(Revision, AuditEntry)>> {
+        self.or(self.store.audit(since, limit))
+    }
+
+    fn audit_page(&self, query: AuditQuery) -> Answer<'_, AuditPage> {
+        self.or(self.store.audit_page(query))
+    }
+
+    fn seals(&self, after: u64, limit: usize) -> Answer<'_, Vec<Seal>> {
+        self.or(self.store.seals(after, limit))
+    }
+
+    fn last_seal(&self) -> Answer<'_, Option<SealHead>> {
+        self.or(self.store.last_seal())
+    }
+}
+
+impl ObjectReads for Switched {
+    fn objects(&self) -> Answer<'_, (Revision, Vec<ObjectRecord>)> {
+        self.or(self.store.objects())
+    }
+
+    fn object(&self, key: &ObjectKey) -> Answer<'_, Option<ObjectRecord>> {
+        self.or(self.store.object(key))
+    }
+
+    fn states(&self, since: Revision, limit: usize) -> Answer<'_, Vec<StateChange>> {
+        self.or(self.store.states(since, limit))
+    }
+
+    fn states_horizon(&self, newest: usize) -> Answer<'_, Revision> {
+        self.or(self.store.states_horizon(newest))
     }
 }

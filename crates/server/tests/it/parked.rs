@@ -3,6 +3,7 @@
 use axum::Router;
 use axum::body::Body;
 use bytes::Bytes;
+use countersign_authority::Actor;
 use countersign_authority::store::Past;
 use countersign_authority::{Authority, Door, IssuerId, RequestState, Submission};
 use countersign_pki::{CheckedCsr, CsrLimits, RevocationReason, Serial};
@@ -17,7 +18,7 @@ use futures_util::stream;
 use serde_json::json;
 
 use crate::exchange::Call;
-use crate::world::{KUBE_CLIENT, PUPPET_AGENT, START, World, signer_name};
+use crate::world::{KUBE_CLIENT, PUPPET_AGENT, START, World, door_named, signer_name};
 
 const CSRS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
@@ -156,10 +157,11 @@ impl Revocation {
 
     async fn carry_out(self) {
         let reason = RevocationReason::KeyCompromise;
-        let actor = Requester::authority();
-        let revoked = self
-            .authority
-            .revoke_serial(&self.issuer, &self.serial, reason, &actor);
+        let actor = Actor::authority();
+        let revoked =
+            self.authority
+                .ledger
+                .revoke_serial(&self.issuer, &self.serial, reason, &actor);
         assert_eq!(revoked.await.unwrap(), 1);
     }
 }
@@ -171,7 +173,7 @@ async fn waits(world: &World, door: &str, key: &str, signer: &str) {
         _ => Vec::new(),
     };
     let submission = Submission {
-        door: Door::from_text(door.to_owned()),
+        door: door_named(door),
         key: key.to_owned(),
         csr: CheckedCsr::check(&csr, &CsrLimits::STANDARD).unwrap(),
         signer: signer_name(signer),
@@ -180,15 +182,15 @@ async fn waits(world: &World, door: &str, key: &str, signer: &str) {
             usages,
             expiration_seconds: None,
         },
-        retained: door == "kubernetes",
         attachment: Vec::new(),
+        bearer: None,
         decision: None,
     };
-    world.authority.submit(submission).await.unwrap();
+    world.authority.requests.submit(submission).await.unwrap();
 }
 
 async fn state(world: &World, door: &str, key: &str) -> RequestState {
     let door = Door::from_text(door.to_owned());
-    let found = world.authority.request_at(&door, key, Past::Ignore).await;
+    let found = world.authority.requests.at(&door, key, Past::Ignore).await;
     found.unwrap().expect("the request waits").state
 }

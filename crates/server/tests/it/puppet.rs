@@ -5,6 +5,7 @@ mod administration;
 mod enrolment;
 mod fetching;
 mod lifecycle;
+mod listing;
 mod profile;
 mod revocation_lists;
 mod tokens;

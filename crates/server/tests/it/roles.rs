@@ -1,14 +1,15 @@
 //! Roles: every call of both interfaces, by everybody who may or may not make it.
 
+mod own_names;
 mod reach;
 
 use axum::Router;
+use countersign_authority::Actor;
 use countersign_authority::RequestState;
 use countersign_authority::profile::OtherNames;
 use countersign_authority::store::Past;
 use countersign_pki::RevocationReason;
 use countersign_pki::pem::{self, PemLimits};
-use countersign_policy::Requester;
 use countersign_server::Peer;
 use countersign_server::access::{Access, Entry, Holder, Needs, Role, Suffix};
 use countersign_server::enrol::{self, EnrolDoor};
@@ -92,7 +93,8 @@ impl Site {
     async fn state(&self, name: &str) -> Option<RequestState> {
         let authority = &self.world.authority;
         let found = authority
-            .request_at(&PuppetDoor::DOOR, name, Past::Include)
+            .requests
+            .at(&PuppetDoor::DOOR, name, Past::Include)
             .await;
         found.unwrap().map(|record| record.state)
     }
@@ -201,7 +203,7 @@ const PUPPET: [Row; 27] = [
 ];
 
 #[rustfmt::skip]
-const NATIVE: [Row; 52] = [
+const NATIVE: [Row; 53] = [
     ("GET", "/requests", "", "", "...y..yyyy", "read"),
     ("POST", "/requests", "", "", "........yy", "admin"),
     ("POST", "/kubernetes-users", "", "", "........yy", "admin"),
@@ -254,6 +256,7 @@ const NATIVE: [Row; 52] = [
     ("POST", "/check", "", "", "........yy", "admin"),
     ("GET", "/audit", "", "", "...y..yyyy", "read"),
     ("GET", "/audit/seals", "", "", "...y..yyyy", "read"),
+    ("GET", "/audit/reconciliation", "", "", "...y..yyyy", "read"),
     ("GET", "/audit/checkpoint", "", "", "...y..yyyy", "read"),
     ("GET", "/nothing", "", "", "...yyyyyyy", "a role"),
 ];
@@ -386,6 +389,90 @@ fn the_document_names_the_role_of_every_call() {
     }
 }
 
+#[test]
+fn the_document_names_the_role_of_every_call_of_the_puppet_door() {
+    let document = include_str!("../../../../docs/http-api.md");
+    let table = document.split("### Calls").nth(1).unwrap();
+    let table = table.split("###").next().unwrap();
+    for (method, path, needs) in puppet::calls() {
+        let role = match needs {
+            None => continue,
+            Some(Needs::Read) => "`read`",
+            Some(Needs::Sign(_)) => "`sign`",
+            Some(Needs::Admin) => "`admin`",
+            Some(other) => unreachable!("{method} {path} needs {other:?}"),
+        };
+        let path = path.trim_start_matches("/puppet-ca/v1");
+        let is_about = |row: &&str| {
+            let call = row.split(" | ").next().unwrap();
+            call.contains(method.as_str()) && call.contains(path)
+        };
+        let named = table.lines().find(is_about);
+        let named = named.is_some_and(|row| row.contains(role));
+        assert!(
+            named,
+            "docs/http-api.md does not say that {method} {path} needs {role}"
+        );
+    }
+}
+
+/// Attributes may hold passwords, whatever interface shows them, and the manual says the same everywhere.
+#[tokio::test]
+async fn the_manual_and_the_code_agree_on_who_sees_a_whole_request() {
+    let site = Site::open().await;
+    let csr = CsrBuilder::new("agent.prod").challenge_password("correct-horse");
+    site.ask(&csr, "agent.prod").await;
+    let own = site.world.puppet_agent("agent.prod").await;
+    let mut callers = site.callers().await;
+    callers.push(("its own name", own));
+    let see = |line: String| {
+        let (site, callers) = (&site, &callers);
+        async move {
+            let mut whole = Vec::new();
+            for (who, peer) in callers {
+                let answer = site.at_puppet(peer, &line, "").await;
+                let text = match answer.status {
+                    200 if line.contains("enrol") => answer.json()["csr"].clone(),
+                    200 => answer.text().into(),
+                    _ => continue,
+                };
+                let text = text.as_str().unwrap().as_bytes().to_vec();
+                let block = pem::decode_first(&text, &PemLimits::REQUEST)
+                    .unwrap()
+                    .unwrap();
+                if block.der.windows(13).any(|part| part == b"correct-horse") {
+                    whole.push(*who);
+                }
+            }
+            whole
+        }
+    };
+    let puppet = see(format!("GET {V1}/certificate_request/agent.prod")).await;
+    assert_eq!(puppet, ["boss", "an administrator", "its own name"]);
+    let native = see("GET /enrol/v1/requests/puppet/agent.prod".to_owned()).await;
+    assert_eq!(native, ["boss", "an administrator"]);
+    for (document, said) in [
+        (
+            include_str!("../../../../docs/configuration.md"),
+            "only who has the role `admin` and the holder of the name's certificate",
+        ),
+        (
+            include_str!("../../../../docs/http-api.md"),
+            "so only who has `admin` and the holder of the name's certificate",
+        ),
+        (
+            include_str!("../../../../docs/access.md"),
+            "the whole message is for `admin`",
+        ),
+    ] {
+        let words: Vec<&str> = document.split_whitespace().collect();
+        assert!(
+            words.join(" ").contains(said),
+            "the manual does not say: {said}"
+        );
+    }
+}
+
 /// Who may not see or touch something gets the same answer whether it exists or not.
 #[tokio::test]
 async fn refusals_do_not_tell_what_exists() {
@@ -483,8 +570,10 @@ async fn roles_end_on_open_connections() {
     let authority = &site.world.authority;
     let issuer = site.world.puppet_issuer();
     let reason = RevocationReason::Unspecified;
-    let actor = Requester::authority();
-    let revoked = authority.revoke_name(&issuer, "reader", reason, &actor);
+    let actor = Actor::authority();
+    let revoked = authority
+        .ledger
+        .revoke_name(&issuer, "reader", reason, &actor);
     revoked.await.unwrap();
     assert_eq!(site.at_puppet(&reader, line, "").await.status, 403);
 }
@@ -522,7 +611,8 @@ async fn kubernetes_groups_have_roles_at_their_own_listener_alone() {
     }
     let authority = &site.world.authority;
     let record = authority
-        .request_at(&PuppetDoor::DOOR, "web.prod", Past::Include)
+        .requests
+        .at(&PuppetDoor::DOOR, "web.prod", Past::Include)
         .await;
     let record = record.unwrap().unwrap();
     let by = record.explanation.by.unwrap();

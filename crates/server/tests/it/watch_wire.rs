@@ -6,7 +6,7 @@ use bytes::Bytes;
 use countersign_authority::Submission;
 use countersign_pki::{CheckedCsr, CsrLimits};
 use countersign_policy::{Requester, Wishes};
-use countersign_server::kubernetes::DOOR;
+use countersign_server::kubernetes::SPEC;
 use countersign_server::{PeerIdentity, Timeouts};
 use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::keys;
@@ -39,7 +39,7 @@ async fn appears(world: &World, name: &str, length: usize) {
     let csr = CsrBuilder::new("jane").sign(keys::p256_a());
     let notes = serde_json::json!({"metadata": {"annotations": {"note": "x".repeat(length)}}});
     let submission = Submission {
-        door: DOOR,
+        door: &SPEC,
         key: name.to_owned(),
         csr: CheckedCsr::check(&csr, &CsrLimits::STANDARD).unwrap(),
         signer: signer_name(KUBE_CLIENT),
@@ -48,11 +48,11 @@ async fn appears(world: &World, name: &str, length: usize) {
             usages: vec!["client auth".to_owned()],
             expiration_seconds: None,
         },
-        retained: true,
         attachment: notes.to_string().into_bytes(),
+        bearer: None,
         decision: None,
     };
-    world.authority.submit(submission).await.unwrap();
+    world.authority.requests.submit(submission).await.unwrap();
 }
 
 #[tokio::test]

@@ -159,7 +159,13 @@ impl Client<'_> {
     /// A connection after its handshake, as far as the client can tell: in TLS 1.3 the server judges the client later.
     pub(crate) async fn connect(&self) -> Result<Connection, std::io::Error> {
         let mut roots = RootCertStore::empty();
-        let issuer = self.site.world.authority.issuer(&self.site.issuer).unwrap();
+        let issuer = self
+            .site
+            .world
+            .authority
+            .issuers
+            .get(&self.site.issuer)
+            .unwrap();
         let root = CertificateDer::from(issuer.certificate().der().to_vec());
         roots.add(root).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

@@ -5,10 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use countersign_authority::profile::{Authorization, OtherNames, PuppetSettings};
+use countersign_authority::profile::{
+    AltNameRule, Authorization, NameKinds, OtherNames, Usage, UsageRule,
+};
+use countersign_authority::store::{Change, Past, Write};
 use countersign_authority::{
-    Authority, AuthorityConfig, Clock, Door, Issuer, IssuerId, KeyStore, Limits, Minted, OnWaiting,
-    Profile, Signer, Store, Submission, TokenOrder, TokenSettings, TokenText,
+    Actor, Authority, AuthorityConfig, Clock, Decision, DoorSpec, Issuer, IssuerId, KeyStore,
+    Limits, Minted, OnWaiting, Profile, Rules, Signer, Store, Submission, TokenOrder,
+    TokenSettings, TokenText,
 };
 use countersign_keys::{
     FileKeys, KeySpec, RootCertificate, SystemEntropy, create_issuer, private_file,
@@ -19,14 +23,17 @@ use countersign_pki::{
     SubjectBuilder, UnixTime, ext, oid, seal,
 };
 use countersign_policy::{
-    PersonDecision, PersonVerdict, Policy, PolicyFile, PolicySet, Requester, Rule, RuleKind,
-    SignerName, Wishes,
+    Guarded, PersonVerdict, Policy, PolicyFile, PolicySet, Requester, Rule, RuleKind, SignerName,
+    Wishes,
 };
-use countersign_server::{KnownClient, Peer, PeerIdentity};
+use countersign_server::puppet::PuppetDoor;
+use countersign_server::puppet::profiles::AgentSettings;
+use countersign_server::{DOORS, KnownClient, Peer, PeerIdentity, kubernetes, puppet};
 use countersign_store::SqliteStore;
 use countersign_testkit::chain::Ca;
 use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::keys::{self, Key};
+use countersign_webhook::{Executables, ThisMachine};
 use tempfile::TempDir;
 
 use crate::outage::Switched;
@@ -76,6 +83,12 @@ impl Setup {
 }
 
 /// The authority under test and what it stands on.
+/// The door of that name.
+pub(crate) fn door_named(name: &str) -> &'static DoorSpec {
+    let mut doors = DOORS.into_iter();
+    doors.find(|door| door.name.as_str() == name).unwrap()
+}
+
 pub(crate) struct World {
     pub(crate) authority: Authority,
     pub(crate) clock: Arc<SetClock>,
@@ -145,7 +158,7 @@ impl World {
             setup,
             folder,
         } = self;
-        let issuers = old.issuers().map(|issuer| {
+        let issuers = old.issuers.all().map(|issuer| {
             let public_key = keys.public_key(issuer.id()).unwrap();
             let (id, chain) = (issuer.id().clone(), issuer.chain_pem().to_vec());
             Issuer::from_chain(id, chain, issuer.algorithm(), &public_key).unwrap()
@@ -172,17 +185,33 @@ impl World {
         }
     }
 
+    /// Spoils the message of an agent's request that waits, as a disk might.
+    pub(crate) async fn damage_request(&self, name: &str) {
+        let requests = &self.authority.requests;
+        let found = requests.at(&PuppetDoor::DOOR, name, Past::Ignore).await;
+        let mut record = found.unwrap().expect("a request waits");
+        let forgotten = Write::DeleteRequest(record.id);
+        let half = record.csr_der.len() / 2;
+        record.csr_der.truncate(half);
+        let change = Change {
+            writes: vec![forgotten, Write::InsertRequest(record)],
+            ..Change::default()
+        };
+        self.store.commit(change).await.unwrap();
+    }
+
     /// Puts the rules of an `ApprovalPolicy` in force.
     pub(crate) fn set_policy(&self, document: &str) {
         let file = PolicyFile::new("policy.yaml".into(), document.to_owned());
-        let policy = self.authority.policy();
-        self.authority.set_policy(Policy {
-            tokens: countersign_policy::TokenHandling::default(),
+        let rules = self.authority.rules();
+        let policy = &rules.policy;
+        self.authority.set_rules(rules.with_policy(Policy {
             generation: policy.generation + 1,
             rules: PolicySet::read(&[file]).unwrap().into_rules(),
-            reserved_names: policy.reserved_names.clone(),
-            reserved_groups: Default::default(),
-        });
+            reserved: policy.reserved.clone(),
+            own: policy.own.clone(),
+            ..Policy::default()
+        }));
     }
 
     /// Lets agents enrol by tokens, and by nothing else.
@@ -193,16 +222,17 @@ impl World {
 
     /// Has tokens minted and looked at.
     pub(crate) fn enable_tokens(&self) {
-        self.authority.set_tokens(TokenSettings {
-            enabled: true,
-            ..TokenSettings::standard()
-        });
+        self.authority
+            .set_rules(self.authority.rules().with_tokens(TokenSettings {
+                enabled: true,
+                ..TokenSettings::standard()
+            }));
     }
 
     /// Mints a token for a name.
     pub(crate) async fn mint(&self, order: TokenOrder) -> Minted {
-        let actor = Requester::authority();
-        let minted = self.authority.mint_token(order, &actor, None);
+        let actor = Actor::authority();
+        let minted = self.authority.tokens.mint(order, &actor, None);
         minted.await.unwrap()
     }
 
@@ -265,8 +295,9 @@ impl World {
         };
         let submitted = self
             .authority
+            .requests
             .submit(Submission {
-                door: Door::LOCAL,
+                door: DoorSpec::LOCAL,
                 key: key.to_owned(),
                 csr: CheckedCsr::check(&request.sign(keys::p256_d()), &CsrLimits::STANDARD)
                     .unwrap(),
@@ -276,12 +307,11 @@ impl World {
                     usages,
                     expiration_seconds: None,
                 },
-                retained: false,
                 attachment: Vec::new(),
-                decision: Some(PersonDecision {
+                bearer: None,
+                decision: Some(Decision {
+                    actor: Actor::authority(),
                     verdict: PersonVerdict::Approve,
-                    actor: Requester::authority(),
-                    at: self.authority.now(),
                     reason: "test".to_owned(),
                 }),
             })
@@ -341,7 +371,7 @@ impl<'a> Forged<'a> {
 impl World {
     /// Has an issuer's key sign a certificate behind the authority's back.
     pub(crate) async fn forge(&self, by: &IssuerId, key: &Key, forged: &Forged<'_>) -> Vec<u8> {
-        let issuer = self.authority.issuer(by).unwrap();
+        let issuer = self.authority.issuers.get(by).unwrap();
         let mut extensions = vec![ext::extended_key_usage(forged.usages)];
         if forged.has_alt_name {
             let name = AltName::Dns(forged.common_name.into());
@@ -410,12 +440,16 @@ async fn authority(
         .approved
         .iter()
         .map(|signer| Rule::approving("autosign", vec![signer_name(signer)], RuleKind::Always));
+    let own = Guarded {
+        names: ["ca.example.com".to_owned(), "countersign-admin".to_owned()].into(),
+        groups: ["system:masters".to_owned()].into(),
+    };
     let policy = Policy {
-        tokens: countersign_policy::TokenHandling::default(),
         generation: 1,
         rules: rules.collect(),
-        reserved_groups: Default::default(),
-        reserved_names: ["ca.example.com".to_owned(), "countersign-admin".to_owned()].into(),
+        reserved: own.clone(),
+        own,
+        ..Policy::default()
     };
     let config = AuthorityConfig {
         store: Arc::clone(store) as Arc<dyn Store>,
@@ -423,11 +457,12 @@ async fn authority(
         clock: Arc::clone(clock) as Arc<dyn Clock>,
         entropy: Arc::new(SystemEntropy),
         issuers,
-        signers: signers(setup),
-        policy,
+        rules: Rules::new(policy, signers(setup)),
         limits: Limits::STANDARD,
     };
-    Authority::start(config).await.unwrap()
+    let authority = Authority::start(config).await.unwrap();
+    authority.set_local_evidence(Arc::new(ThisMachine::new(Executables::STANDARD)));
+    authority
 }
 
 async fn issuer(keys: &mut FileKeys, folder: &Path, id: &str, common_name: &str) -> Issuer {
@@ -468,47 +503,49 @@ fn issuer_below_root(issuer_keys: &mut FileKeys, folder: &Path) -> Issuer {
 }
 
 fn signers(setup: &Setup) -> Vec<Signer> {
-    let settings = PuppetSettings {
+    let settings = AgentSettings {
         lifetime: 5 * 365 * 86_400,
         alt_names: setup.alt_names,
         authorization: setup.authorization,
     };
     let serving = ["digital signature", "server auth"]
         .into_iter()
-        .map(|name| countersign_authority::profile::Usage::parse(name).unwrap())
+        .map(|name| Usage::parse(name).unwrap())
         .collect();
-    let names = countersign_authority::profile::NameKinds::ALL;
+    let custom = Profile {
+        alt_names: AltNameRule::Kinds(NameKinds::ALL),
+        usages: UsageRule::Asked {
+            required: Vec::new(),
+            permitted: serving,
+        },
+        ..kubernetes::profiles::within(3600, 86_400)
+    };
     [
         (
             PUPPET_AGENT,
-            Profile::puppet_agent(settings),
+            puppet::profiles::agent(settings),
             "puppet",
             true,
         ),
         (
             PUPPET_ADMIN,
-            Profile::puppet_admin(settings),
+            puppet::profiles::admin(settings),
             "puppet",
             false,
         ),
         (
             KUBERNETES_ADMIN,
-            Profile::kubernetes_admin(),
+            kubernetes::profiles::admin(),
             "kubernetes",
             false,
         ),
         (
             KUBE_CLIENT,
-            Profile::kube_apiserver_client(),
+            kubernetes::profiles::apiserver_client(),
             "kubernetes",
             false,
         ),
-        (
-            CUSTOM,
-            Profile::custom(serving, names, 3600, 86_400, 300),
-            "kubernetes",
-            false,
-        ),
+        (CUSTOM, custom, "kubernetes", false),
     ]
     .into_iter()
     .map(|(name, profile, issuer, one_certificate_per_name)| Signer {
@@ -516,6 +553,7 @@ fn signers(setup: &Setup) -> Vec<Signer> {
         profile,
         issuer: IssuerId::parse(issuer).unwrap(),
         one_certificate_per_name,
+        administrators_only: [PUPPET_ADMIN, KUBERNETES_ADMIN].contains(&name),
         on_waiting: OnWaiting::Refuse,
     })
     .collect()

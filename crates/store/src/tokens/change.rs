@@ -1,7 +1,7 @@
 //! What a change writes about tokens. Each write that changes one gives it the commit's revision as its version.
 
 use countersign_authority::store::{Precondition, Write};
-use countersign_authority::{TokenId, TokenRecord, TokenStanding, TokenUseRecord};
+use countersign_authority::{RequestId, TokenId, TokenRecord, TokenStanding, TokenUseRecord};
 use countersign_pki::{Fingerprint, Serial, UnixTime};
 use countersign_policy::TokenUseState;
 use rusqlite::{Connection, ToSql, params};
@@ -32,7 +32,8 @@ pub(crate) fn write(connection: &Connection, write: &Write, revision: i64) -> Re
             id,
             certname,
             key_fingerprint,
-        } => tokens.release(id, certname, key_fingerprint),
+            request,
+        } => tokens.release(id, certname, key_fingerprint, request.as_ref()),
         Write::ForgetToken { id } => tokens.forget(id),
         _ => Err(Fault::refused(RefusedWrite::Unstorable {
             what: "write about a token",
@@ -51,9 +52,9 @@ impl Tokens<'_> {
         let sql = format!(
             "INSERT INTO tokens (id, mac, mac_key_id, kind, value, not_before, expires_at, max_uses, uses, standing,
                                  ended_at, superseded_by, terms, created_by, external_ref, note, created_at,
-                                 failed_uses, epoch, idempotency_key, version, phase)
+                                 failed_uses, epoch, idempotency_key, version, terms_mac, phase)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, {EPOCH}, ?19, ?20,
-                     CASE WHEN ?10 <> 'active' THEN ?10 WHEN ?9 < ?8 THEN 'open' ELSE 'used' END)"
+                     ?21, CASE WHEN ?10 <> 'active' THEN ?10 WHEN ?9 < ?8 THEN 'open' ELSE 'used' END)"
         );
         let inserted = self.execute(
             &sql,
@@ -78,6 +79,7 @@ impl Tokens<'_> {
                 record.failed_uses,
                 record.idempotency_key,
                 self.revision,
+                record.terms_mac,
             ],
         );
         match (inserted, &record.idempotency_key) {
@@ -225,17 +227,24 @@ impl Tokens<'_> {
         id: &TokenId,
         certname: &str,
         key_fingerprint: &Fingerprint,
+        request: Option<&RequestId>,
     ) -> Result<(), Fault> {
         let released = self.execute(
             "DELETE FROM token_uses
-             WHERE token = ?1 AND certname = ?2 AND key_fingerprint = ?3 AND state = 'reserved'",
-            params![id.as_str(), certname, key_fingerprint.as_bytes()],
+             WHERE token = ?1 AND certname = ?2 AND key_fingerprint = ?3 AND state = 'reserved' AND request IS ?4",
+            params![
+                id.as_str(),
+                certname,
+                key_fingerprint.as_bytes(),
+                request.map(RequestId::as_bytes)
+            ],
         )?;
         if released == 0 {
             return Err(Fault::conflict(Precondition::TokenReserved {
                 id: id.clone(),
                 certname: certname.to_owned(),
                 key_fingerprint: *key_fingerprint,
+                request: request.copied(),
             }));
         }
         self.execute(

@@ -5,6 +5,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use countersign_authority::store::{
+    AuditReads as _, InventoryReads as _, IssuerReads as _, ObjectReads as _, RequestReads as _,
+    TokenReads as _,
+};
 use countersign_authority::store::{Change, CommitFault, Precondition, RequestFilter, Write};
 use countersign_authority::{
     BootstrapStatus, CrlRecord, CrlScope, PolicyVersion, Revision, Store, TokenFilter, TokenId,
@@ -12,8 +16,8 @@ use countersign_authority::{
 };
 use countersign_pki::fingerprint_sha256;
 use countersign_store::backup::{self, CRL_NUMBERS_SKIPPED, CopyFault, SERIALS_SKIPPED};
-use countersign_store::suite::Sample;
 use countersign_store::{OpenFault, SqliteStore};
+use countersign_store_suite::Sample;
 
 use crate::ground::TemporaryFile;
 
@@ -237,7 +241,7 @@ async fn the_history_and_bootstrap_tokens_begin_anew_with_a_restore() {
 
     let store = SqliteStore::open(&to).unwrap();
     assert!(store.states(Revision(0), 10).await.unwrap().is_empty());
-    let horizon = store.states_horizon().await.unwrap();
+    let horizon = store.states_horizon(usize::MAX).await.unwrap();
     let now = *store.revisions().borrow();
     assert_eq!(horizon, now);
     assert!(horizon > last);

@@ -7,10 +7,11 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use countersign_authority::store::RequestFilter;
+use countersign_authority::store::{AuditReads as _, LedgerReads as _, RequestReads as _};
 use countersign_authority::{RequestState, Revision, Store};
 use countersign_pki::Serial;
 use countersign_store::SqliteStore;
-use countersign_store::suite::Sample;
+use countersign_store_suite::Sample;
 
 use crate::child;
 use crate::ground::TemporaryFile;

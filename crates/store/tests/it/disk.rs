@@ -4,10 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use countersign_authority::store::RequestReads as _;
 use countersign_authority::store::{Change, CommitFault, Past, StoreFault, Write};
 use countersign_authority::{Revision, Store};
 use countersign_store::SqliteStore;
-use countersign_store::suite::Sample;
+use countersign_store_suite::Sample;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::child;
@@ -143,8 +144,9 @@ fn break_and_mend(
         breaks();
         let mut stored = Vec::new();
         let mut refused = Vec::new();
-        for number in 0..10_000 {
-            let key = number.to_string();
+        for _ in 0..10_000 {
+            // What was refused is tried again: another name may fit, if its index pages need not be split.
+            let key = stored.len().to_string();
             match commit(&store, &sample, &key).await {
                 Ok(revision) => {
                     assert!(
@@ -186,25 +188,14 @@ fn break_and_mend(
                 "{key} was refused and is stored"
             );
         }
-        let told = store
-            .changes(Revision::default(), usize::MAX)
-            .await
-            .unwrap();
-        let revisions: Vec<Revision> = told.into_iter().map(|changed| changed.revision).collect();
-        assert_eq!(
-            revisions,
-            stored
-                .iter()
-                .map(|(_, revision)| *revision)
-                .collect::<Vec<_>>()
-        );
     });
 }
 
-/// Stores a request of 20 KiB.
+/// Stores a request of 20 KiB, once: of one that its door shows, the history has a copy.
 async fn commit(store: &SqliteStore, sample: &Sample, key: &str) -> Result<Revision, CommitFault> {
     let mut request = sample.request(key);
     request.attachment = vec![0x5a; 20 << 10];
+    request.retained = false;
     let writes = vec![Write::InsertRequest(request)];
     store
         .commit(Change {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use countersign_authority::Store;
 use countersign_store::SqliteStore;
-use countersign_store::suite::Ground;
+use countersign_store_suite::Ground;
 use futures_util::future::BoxFuture;
 use tempfile::TempDir;
 

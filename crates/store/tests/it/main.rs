@@ -20,5 +20,5 @@ mod token_races;
 mod sqlite {
     use crate::ground::TemporaryFile;
 
-    countersign_store::store_suite!(TemporaryFile::new());
+    countersign_store_suite::store_suite!(TemporaryFile::new());
 }

@@ -4,8 +4,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use countersign_authority::Store;
+use countersign_authority::store::LedgerReads as _;
 use countersign_authority::store::{Change, CommitFault, Committed, StoreFault};
-use countersign_store::suite::Sample;
+use countersign_store_suite::Sample;
 use rusqlite::Connection;
 
 use crate::ground::TemporaryFile;

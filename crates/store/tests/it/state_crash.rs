@@ -1,18 +1,21 @@
 //! `kill -9` while states are written, deleted and forgotten: the history that is left tells what is there, and no revision
 //! comes twice.
 
+use countersign_authority::store::LiveRequest;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
+use tokio::sync::mpsc;
 
 use countersign_authority::store::{Change, RequestUpdate, Write};
+use countersign_authority::store::{ObjectReads as _, RequestReads as _};
 use countersign_authority::{
     Door, RequestId, RequestRecord, RequestState, Revision, State, StateChangeKind, Store,
 };
 use countersign_pki::fingerprint_sha256;
 use countersign_store::SqliteStore;
-use countersign_store::suite::Sample;
+use countersign_store_suite::Sample;
 
 use crate::child;
 use crate::crash::{ROUND, run_and_kill};
@@ -51,14 +54,23 @@ async fn the_history_tells_what_is_there_after_the_process_is_killed() {
 type Seen = BTreeMap<String, Revision>;
 
 async fn check(store: &SqliteStore, acknowledged: &[(String, Revision)]) {
-    let (at, requests) = store.live_requests(&DOOR).await.unwrap();
+    let (sender, mut pages) = mpsc::channel::<Vec<LiveRequest>>(1);
+    let taking = async {
+        let mut requests = Vec::new();
+        while let Some(page) = pages.recv().await {
+            requests.extend(page.into_iter().map(|live| live.record));
+        }
+        requests
+    };
+    let (at, requests) = tokio::join!(store.live_requests(&DOOR, sender), taking);
+    let at = at.unwrap();
     let (_, objects) = store.objects().await.unwrap();
     let requests = requests.into_iter().map(|one| (one.key, one.version));
     let objects = objects
         .into_iter()
         .map(|one| (one.key.to_string(), one.version));
     let there: Seen = requests.chain(objects).collect();
-    let horizon = store.states_horizon().await.unwrap();
+    let horizon = store.states_horizon(usize::MAX).await.unwrap();
     let states = store.states(Revision::default(), usize::MAX).await.unwrap();
     assert!(states.is_sorted_by_key(|state| state.revision));
     assert!(

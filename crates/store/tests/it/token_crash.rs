@@ -4,11 +4,12 @@ use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use countersign_authority::store::TokenReads as _;
 use countersign_authority::store::{Change, CommitFault, Write};
 use countersign_authority::{Store, TokenFilter, TokenId, TokenRecord};
 use countersign_pki::{Fingerprint, fingerprint_sha256};
 use countersign_store::SqliteStore;
-use countersign_store::suite::Sample;
+use countersign_store_suite::Sample;
 use futures_util::future::join_all;
 
 use crate::child;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use countersign_authority::store::TokenReads as _;
 use countersign_authority::store::{Change, CommitFault, Precondition, Write};
 use countersign_authority::{Revision, Store, TokenId, TokenRecord, TokenStanding, TokenUseRecord};
 use countersign_pki::{Fingerprint, UnixTime, fingerprint_sha256};
@@ -23,6 +24,7 @@ async fn store_with_token(ground: &TemporaryFile, max_uses: u32) -> Arc<SqliteSt
         id: id(),
         mac: [7; 32],
         mac_key_id: String::new(),
+        terms_mac: None,
         binding: TokenBinding::Glob("*.dmz.example.com".to_owned()),
         not_before: NOW,
         expires_at: NOW.plus_seconds(3600),
@@ -82,6 +84,7 @@ async fn release(store: &SqliteStore, number: usize) -> Result<Revision, CommitF
         id: id(),
         certname: name(number),
         key_fingerprint: key(number),
+        request: None,
     };
     write(store, vec![released]).await
 }

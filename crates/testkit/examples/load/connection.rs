@@ -141,6 +141,41 @@ impl Connection {
         body: &str,
     ) -> (u16, Vec<u8>) {
         self.send(kind, method, path, body).await;
+        let (status, head, length) = self.answer().await;
+        let Some(length) = length else {
+            return self.chunked(status, head).await;
+        };
+        while self.buffer.len() < head + length {
+            self.more().await;
+        }
+        (status, self.buffer[head..head + length].to_vec())
+    }
+
+    /// A GET whose answer may be larger than memory: its status, and how long its body is.
+    pub(crate) async fn measure(&mut self, path: &str) -> (u16, usize) {
+        self.send("text/plain", "GET", path, "").await;
+        let (status, head, length) = self.answer().await;
+        self.buffer.drain(..head);
+        if let Some(length) = length {
+            let mut left = length;
+            loop {
+                left = left.saturating_sub(self.buffer.len());
+                self.buffer.clear();
+                if left == 0 {
+                    return (status, length);
+                }
+                self.more().await;
+            }
+        }
+        let mut chunks = Chunks::default();
+        while !chunks.pass(&mut self.buffer) {
+            self.more().await;
+        }
+        (status, chunks.total)
+    }
+
+    /// Status, length of the head, and length of the body unless that comes in chunks.
+    async fn answer(&mut self) -> (u16, usize, Option<usize>) {
         let head = self.head().await;
         let text = String::from_utf8_lossy(&self.buffer[..head]).to_ascii_lowercase();
         let status: u16 = text[9..12].parse().unwrap();
@@ -148,17 +183,12 @@ impl Connection {
         let length = text
             .lines()
             .find_map(|line| line.strip_prefix("content-length:"));
-        let length: usize = match length {
-            Some(length) => length.trim().parse().unwrap(),
-            None if text.contains("transfer-encoding: chunked") => {
-                return self.chunked(status, head).await;
-            }
-            None => 0,
+        let length = match length {
+            Some(length) => Some(length.trim().parse().unwrap()),
+            None if text.contains("transfer-encoding: chunked") => None,
+            None => Some(0),
         };
-        while self.buffer.len() < head + length {
-            self.more().await;
-        }
-        (status, self.buffer[head..head + length].to_vec())
+        (status, head, length)
     }
 
     async fn send(&mut self, kind: &str, method: &str, path: &str, body: &str) {
@@ -211,8 +241,44 @@ impl Connection {
     }
 
     async fn more(&mut self) {
+        self.buffer.reserve(READ);
         let count = self.stream.read(&mut self.buffer).await;
         assert_ne!(count, 0, "the server hung up");
+    }
+}
+
+/// How far a body in chunks has come of which only the length matters.
+#[derive(Default)]
+struct Chunks {
+    total: usize,
+    /// Of the present chunk, with the end of its line.
+    left: usize,
+    is_last: bool,
+}
+
+impl Chunks {
+    /// Takes what has come out of the buffer; whether that was the end.
+    fn pass(&mut self, buffer: &mut Vec<u8>) -> bool {
+        let mut done = 0;
+        loop {
+            let taken = self.left.min(buffer.len() - done);
+            self.left -= taken;
+            done += taken;
+            if self.left > 0 || self.is_last {
+                break;
+            }
+            let Some(line) = find(&buffer[done..], b"\r\n") else {
+                break;
+            };
+            let size = std::str::from_utf8(&buffer[done..done + line]).unwrap();
+            let size = usize::from_str_radix(size.trim(), 16).unwrap();
+            done += line + 2;
+            self.total += size;
+            self.left = size + 2;
+            self.is_last = size == 0;
+        }
+        buffer.drain(..done);
+        self.is_last && self.left == 0
     }
 }
 
@@ -280,6 +346,8 @@ fn kubeconfig_field<'a>(text: &'a str, name: &str) -> &'a str {
         .unwrap()
         .trim()
 }
+
+const READ: usize = 64 * 1024; // several TLS records
 
 fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     haystack

@@ -10,7 +10,7 @@ use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::keys;
 use serde_json::{Value, json};
 
-use crate::connection::{Connection, Server};
+use crate::connection::{Connection, Follower, Server};
 use crate::{Options, summary};
 
 /// Creates `count` objects `prefix`-0 onwards for a signer.
@@ -73,6 +73,95 @@ pub(crate) async fn approve(options: &Options) {
         "{}",
         summary(&mut took, &[("per_second", per_second(count, elapsed))])
     );
+}
+
+/// Creates objects, with `connections=1` each only after the one before was signed; the times are from the beginning of a
+/// creation until a watch shows the certificate. `until_all_ms` is the time for all of them.
+pub(crate) async fn signed(options: &Options) {
+    let server = Arc::new(Server::new(options));
+    let (version, _) = everything(&mut server.connect().await, 1).await;
+    let work = creations(options);
+    let mut signed = Signed::follow(&server, &version, options).await;
+    let started = Instant::now();
+    let (mut begun, mut told) = (Vec::new(), vec![started; work.len()]);
+    match options.number("connections", 32) {
+        1 => {
+            let mut connection = server.connect().await;
+            for work in &work {
+                begun.push(Instant::now());
+                work.send(&mut connection).await;
+                let (number, at) = signed.next().await;
+                told[number] = at;
+            }
+        }
+        connections => {
+            let count = work.len();
+            let following = tokio::spawn(async move {
+                for _ in 0..count {
+                    let (number, at) = signed.next().await;
+                    told[number] = at;
+                }
+                told
+            });
+            let (mut made, _) = share_timed(&server, connections, work, None).await;
+            made.sort_unstable_by_key(|made| made.number);
+            begun.extend(made.into_iter().map(|made| made.begun));
+            told = following.await.unwrap();
+        }
+    }
+    let all = *told.iter().max().unwrap() - started;
+    let mut took: Vec<Duration> = told
+        .iter()
+        .zip(&begun)
+        .map(|(told, begun)| *told - *begun)
+        .collect();
+    let figures = [("until_all_ms", all.as_secs_f64() * 1e3)];
+    println!("{}", summary(&mut took, &figures));
+}
+
+/// Waits until all `count` objects `prefix`-… are signed.
+pub(crate) async fn drained(options: &Options) {
+    let server = Arc::new(Server::new(options));
+    let begun = Instant::now();
+    let (version, objects) = everything(&mut server.connect().await, 0).await;
+    let prefix = format!("{}-", options.text("prefix"));
+    let is_signed = |object: &&Value| {
+        name_of(object).starts_with(&prefix) && object["status"]["certificate"].is_string()
+    };
+    let signed = objects.iter().filter(is_signed).count();
+    let mut following = Signed::follow(&server, &version, options).await;
+    for _ in signed..options.number("count", 5000) {
+        following.next().await;
+    }
+    println!("{}", summary(&mut [begun.elapsed()], &[]));
+}
+
+/// Tells which objects `prefix`-… are signed, by their numbers.
+struct Signed {
+    follower: Follower,
+    prefix: String,
+}
+
+impl Signed {
+    async fn follow(server: &Arc<Server>, version: &str, options: &Options) -> Self {
+        let path = format!("{REQUESTS}?watch=true&resourceVersion={version}");
+        Self {
+            follower: server.connect().await.follow(&path).await,
+            prefix: format!(r#""name":"{}-"#, options.text("prefix")),
+        }
+    }
+
+    async fn next(&mut self) -> (usize, Instant) {
+        loop {
+            let line = self.follower.line().await;
+            if line.contains(r#""certificate":""#)
+                && let Some((_, number)) = line.split_once(&self.prefix)
+            {
+                let number = number.split_once('"').unwrap().0.parse().unwrap();
+                return (number, Instant::now());
+            }
+        }
+    }
 }
 
 /// Lists everything `count` times, in pages of `limit` if that is not 0.
@@ -156,6 +245,16 @@ struct Work {
     expected: u16,
 }
 
+impl Work {
+    async fn send(&self, connection: &mut Connection) {
+        let (status, text) = connection
+            .call_as("application/json", self.method, &self.path, &self.body)
+            .await;
+        let text = String::from_utf8_lossy(&text);
+        assert_eq!(status, self.expected, "{}: {text}", self.path);
+    }
+}
+
 /// A call that was made.
 struct Made {
     number: usize,
@@ -171,9 +270,14 @@ fn creations(options: &Options) -> Vec<Work> {
     (0..options.number("count", 10_000))
         .map(|number| {
             let name = format!("{}-{number}", options.text("prefix"));
-            let request = CsrBuilder::new(&name)
-                .organization("load")
-                .sign_pem(keys::p256_a());
+            // What asks for a node's certificate has a node's name.
+            let builder = match signer == KUBELET {
+                true => {
+                    CsrBuilder::new(&format!("system:node:{name}")).organization("system:nodes")
+                }
+                false => CsrBuilder::new(&name).organization("load"),
+            };
+            let request = builder.sign_pem(keys::p256_a());
             let object = json!({
                 "apiVersion": "certificates.k8s.io/v1",
                 "kind": "CertificateSigningRequest",
@@ -233,16 +337,7 @@ async fn share_timed(
                         tokio::time::sleep_until(at.into()).await;
                     }
                     let begun = Instant::now();
-                    let (status, text) = connection
-                        .call_as("application/json", work.method, &work.path, &work.body)
-                        .await;
-                    assert_eq!(
-                        status,
-                        work.expected,
-                        "{}: {}",
-                        work.path,
-                        String::from_utf8_lossy(&text)
-                    );
+                    work.send(&mut connection).await;
                     done.push(Made {
                         number,
                         begun,
@@ -308,4 +403,5 @@ fn per_second(count: usize, elapsed: Duration) -> f64 {
     f64::from(u32::try_from(count).unwrap()) / elapsed.as_secs_f64()
 }
 
+const KUBELET: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";

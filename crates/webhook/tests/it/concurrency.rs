@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use countersign_authority::Deciders as _;
+use countersign_authority::{Deciders as _, Question};
 use countersign_policy::{Webhook, WebhookAnswer};
 use countersign_testkit::decider::{Decider, Progress, Step};
 use countersign_webhook::{Settings, Webhooks};
@@ -51,6 +51,40 @@ async fn questions_beyond_the_limit_are_not_asked() {
         assert!(question.await.unwrap_err().is_cancelled());
     }
     assert_eq!(ask().await, allow());
+}
+
+/// Whoever asks much leaves places to others.
+#[tokio::test(flavor = "multi_thread")]
+async fn places_are_shared_fairly_among_sources() {
+    let decider = Decider::start(&world::guard(), |call| match call.number {
+        1..=3 => vec![Step::Hang],
+        _ => vec![Step::json(&call.decision("allow", &json!({})))],
+    })
+    .unwrap();
+    let webhook = Arc::new(world::webhook(&decider));
+    let settings = Settings {
+        concurrency: 4,
+        ..Settings::default()
+    };
+    let webhooks = Arc::new(Webhooks::load([&*webhook].into_iter(), &settings).unwrap());
+    let ask = |source: [u8; 4]| {
+        let (webhooks, webhook) = (Arc::clone(&webhooks), Arc::clone(&webhook));
+        let question = Question {
+            source: Some(source.into()),
+            ..world::question()
+        };
+        async move { webhooks.ask(&webhook, question).await }
+    };
+    let loud = [192, 0, 2, 7];
+    let open = [(); 3].map(|()| tokio::spawn(ask(loud)));
+    assert!(reached(&decider, |progress| progress.calls == 3));
+    let WebhookAnswer::Unavailable { .. } = ask(loud).await else {
+        panic!("one source got all places");
+    };
+    assert_eq!(ask([192, 0, 2, 8]).await, allow());
+    for question in open {
+        question.abort();
+    }
 }
 
 /// Webhooks do not share places.

@@ -304,7 +304,7 @@ async fn a_token_in_the_wrong_place_is_not_passed_on() {
         .name(&oid::ORGANIZATIONAL_UNIT, 0x0c, TOKEN.as_bytes())
         .dns(TOKEN)
         .dns("ott1.example.com")
-        .extension(&oid::puppet_oid("pp_role").unwrap(), TOKEN)
+        .extension(&oid::registered_oid("pp_role").unwrap(), TOKEN)
         .sign(keys::ed25519());
     let csr = CheckedCsr::check(&der, &CsrLimits::STANDARD).unwrap();
     let secret = TOKEN.split('.').nth(2).unwrap();

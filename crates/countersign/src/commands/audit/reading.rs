@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
+use countersign_api::{Checkpoint, Page, Reconciliation};
 use countersign_authority::{
-    AuditFilter, AuditOrder, AuditPlace, AuditQuery, AuditRecord, Seal, Store,
+    AuditFilter, AuditOrder, AuditPlace, AuditQuery, AuditRecord, Clock as _, Seal, Store,
+    SystemClock, reconcile,
 };
-use countersign_server::enrol::{Checkpoint, SealItem};
+use countersign_server::enrol::{reconciliation_of, record_of, seal_of};
 use countersign_store::{OpenFault, SqliteStore};
 use http::StatusCode;
-use serde::Deserialize;
 
 use super::{CHECKPOINT, PAGE, page};
 use crate::client::{Client, path_segment};
@@ -58,7 +59,7 @@ impl Reading {
         let reply = client.get(CHECKPOINT).await?;
         let newest = match reply.status {
             StatusCode::NOT_FOUND => 0,
-            _ => accepted(reply)?.json::<Checkpoint>()?.head()?.number,
+            _ => accepted(reply)?.json::<Checkpoint>()?.number,
         };
         Ok(Self::new(
             Source::Server {
@@ -104,6 +105,11 @@ impl Reading {
         }
     }
 
+    /// Ledger, tokens and audit log held against each other.
+    pub(super) async fn reconcile(&mut self, folder: &DataFolder) -> Result<Reconciliation> {
+        self.source.reconcile(folder).await
+    }
+
     pub(super) async fn next_seal(&mut self) -> Result<Option<Seal>> {
         if self.seals.is_empty() {
             self.seals = self.source.seals().await?.into();
@@ -123,14 +129,18 @@ impl Reading {
     }
 }
 
-#[derive(Debug, Deserialize)]
-struct SealPage {
-    items: Vec<SealItem>,
-    #[serde(default)]
-    cursor: Option<String>,
-}
-
 impl Source {
+    async fn reconcile(&mut self, folder: &DataFolder) -> Result<Reconciliation> {
+        match self {
+            Self::Server { client, .. } => Ok(accepted(client.get(RECONCILIATION).await?)?.json()?),
+            Self::Files { store, .. } => {
+                let issuers = folder.issuers()?;
+                let found = reconcile(&**store, &issuers, SystemClock.now()).await?;
+                Ok(reconciliation_of(&found))
+            }
+        }
+    }
+
     /// The next page; empty at the end.
     async fn seals(&mut self) -> Result<Vec<Seal>> {
         match self {
@@ -141,9 +151,10 @@ impl Source {
                     Next::After(cursor) => format!("{path}&cursor={}", path_segment(cursor)),
                     Next::Nowhere => return Ok(Vec::new()),
                 };
-                let page: SealPage = accepted(client.get(&path).await?)?.json()?;
+                let page: Page<countersign_api::Seal> =
+                    accepted(client.get(&path).await?)?.json()?;
                 *seals = Next::from(page.cursor);
-                let read = page.items.iter().map(SealItem::seal);
+                let read = page.items.iter().map(seal_of);
                 Ok(read.collect::<Result<_, _>>()?)
             }
             Self::Files { store, seals, .. } => {
@@ -172,7 +183,7 @@ impl Source {
                 };
                 let page = page(client, &path, cursor).await?;
                 *records = Next::from(page.cursor);
-                let read = page.items.iter().map(|item| item.record());
+                let read = page.items.iter().map(record_of);
                 read.collect::<Option<_>>().context(
                     "the server's answer lacks the text of entries; is it of another version?",
                 )
@@ -198,5 +209,6 @@ impl Source {
     }
 }
 
+const RECONCILIATION: &str = "/enrol/v1/audit/reconciliation";
 /// A few megabytes at once.
 const SEALS: usize = 50;

@@ -2,14 +2,14 @@
 
 use anyhow::Result;
 use countersign_authority::{
-    AuditEntry, Clock as _, CrlRecord, CrlScope, Entropy as _, IssuerId, LedgerEntry, RequestId,
-    Revision, SystemClock,
+    AuditEntry, Clock as _, CrlRecord, CrlScope, Entropy as _, ImportDigest, IssuerId, LedgerEntry,
+    RequestId, Revision, SystemClock,
 };
 use countersign_keys::SystemEntropy;
 use countersign_pki::{Crl, Fingerprint, UnixTime, fingerprint_sha256, oid};
-use countersign_policy::{Deciding, Effect, Explanation, Requester, SignerName};
+use countersign_policy::{Deciding, Effect, Explanation, ReasonCode, Requester, SignerName};
+use countersign_puppet_compat::cadir::Holding;
 
-use crate::cadir::Holding;
 use crate::signers;
 
 /// What all records of one adoption have in common.
@@ -39,6 +39,7 @@ impl Adoption {
                     actor: Requester::authority(),
                     reason,
                 }),
+                code: ReasonCode::Authority,
                 ..Explanation::new(Effect::Approve, at, 0)
             },
             random,
@@ -100,7 +101,14 @@ impl Adoption {
         })
     }
 
-    pub(super) fn audit(&self, detail: String) -> AuditEntry {
-        AuditEntry::own(self.at, "import", self.issuer.to_string()).detail(detail)
+    /// What the audit log says of it: among other things which certificates came with it, so that none can be taken away
+    /// or added later.
+    pub(super) fn audit(&self, detail: String, all: &[Holding]) -> AuditEntry {
+        let imported = all
+            .iter()
+            .map(|holding| (holding.serial, holding.revoked.is_some()));
+        AuditEntry::own(self.at, "import", self.issuer.to_string())
+            .imported(ImportDigest::of(imported))
+            .detail(detail)
     }
 }

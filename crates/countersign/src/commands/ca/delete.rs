@@ -1,9 +1,8 @@
 //! `ca delete`: signed certificates are forgotten and their names are free. What is not revoked stays valid.
 
 use anyhow::Result;
-use countersign_authority::{Door, LedgerEntry};
+use countersign_authority::{Actor, Door, LedgerEntry};
 use countersign_pki::terminal_safe;
-use countersign_policy::Requester;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::place::{self, Given};
@@ -36,7 +35,7 @@ pub(super) async fn run(args: &DeleteArgs) -> Result<u8> {
     }
     let mut named = Vec::new();
     for name in &args.certname {
-        let newest = offline.authority.newest_certificate(&offline.issuer, name);
+        let newest = offline.authority.ledger.newest(&offline.issuer, name);
         if newest.await?.is_some() && !named.contains(name) {
             named.push(name.clone());
         } else {
@@ -75,7 +74,8 @@ async fn names(offline: &Offline, chosen: impl Fn(&LedgerEntry) -> bool) -> Resu
     loop {
         let page = offline
             .authority
-            .newest_certificates(&offline.issuer, after, PAGE)
+            .ledger
+            .newest_of_each(&offline.issuer, after, PAGE)
             .await?;
         let Some(last) = page.last() else {
             return Ok(names);
@@ -88,14 +88,17 @@ async fn names(offline: &Offline, chosen: impl Fn(&LedgerEntry) -> bool) -> Resu
 
 async fn forget(offline: &Offline, names: Vec<String>) -> Result<usize> {
     let progress = Progress::of(names.len(), "Deleting");
-    let actor = Requester::authority();
+    let actor = Actor::authority();
     // A request of the same name that waits is another matter, so no door is named that could have one. Many at a
     // time share one commit.
     let acts = stream::iter(names).map(|name| {
         let actor = &actor;
         async move {
             let Offline { authority, issuer } = offline;
-            let retired = authority.retire(issuer, &name, &Door::LOCAL, actor).await;
+            let retired = authority
+                .ledger
+                .retire(issuer, &name, &Door::LOCAL, actor)
+                .await;
             retired.map(|_| name)
         }
     });

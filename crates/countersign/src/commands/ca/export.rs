@@ -7,15 +7,15 @@ use countersign_authority::store::RequestFilter;
 use countersign_authority::{
     Clock as _, CrlRecord, CrlScope, IssuerId, LedgerEntry, RequestState, Store, SystemClock,
 };
-use countersign_keys::ForeignKey;
+use countersign_keys::{CopyFor, ForeignKey};
 use countersign_pki::{Crl, SignatureAlgorithm, UnixTime, pem};
+use countersign_puppet_compat::cadir::{
+    CERTIFICATES, CRLS, Holding, INFRA_CRLS, INFRA_INVENTORY, INFRA_SERIALS, KEY, MAX_SERIAL,
+    PUBLIC_KEY, Problems, REQUESTS, Row, SIGNED, Target, WriteFault,
+};
 use countersign_server::puppet::PuppetDoor;
 use countersign_store::SqliteStore;
 
-use crate::cadir::{
-    CERTIFICATES, CRLS, Holding, INFRA_CRLS, INFRA_INVENTORY, INFRA_SERIALS, KEY, MAX_SERIAL,
-    Problems, REQUESTS, Row, SIGNED, Target,
-};
 use crate::cli::ExportArgs;
 use crate::data_folder::DataFolder;
 use crate::output::{self, Facts, complain};
@@ -162,10 +162,13 @@ impl<'a> Export<'a> {
     }
 
     fn write_authority(&self, target: &Target) -> Result<()> {
-        target.write_key(&self.key)?;
+        self.key
+            .copy_to(&target.path(KEY), CopyFor::OwnerAndGroup)?;
+        let public = pem::encode("PUBLIC KEY", self.key.spki_der());
+        target.write(PUBLIC_KEY, public.as_bytes())?;
         target.write(CERTIFICATES, &self.chain_pem)?;
         target.write(CRLS, self.lists(&self.crl).as_bytes())?;
-        target.write_serial(self.next_serial)
+        Ok(target.write_serial(self.next_serial)?)
     }
 
     fn lists(&self, own: &CrlRecord) -> String {
@@ -185,16 +188,16 @@ impl<'a> Export<'a> {
                 return Ok(());
             }
             tally.lines = tally.lines.saturating_add(1);
-            inventory.push(&Row {
+            Ok(inventory.push(&Row {
                 serial: entry.serial,
                 not_before: entry.not_before,
                 not_after: entry.not_after,
                 name: entry.name,
-            })
+            })?)
         })
         .await?;
         drop(bar);
-        inventory.finish()
+        Ok(inventory.finish()?)
     }
 
     async fn write_signed(&self, target: &Target, tally: &mut Tally) -> Result<()> {
@@ -208,7 +211,7 @@ impl<'a> Export<'a> {
                 let text = pem::encode("CERTIFICATE", &entry.der);
                 match target.write_named(SIGNED, &entry.name, &text) {
                     Ok(()) => tally.certificates = tally.certificates.saturating_add(1),
-                    Err(error) => tally.leave_out(SIGNED, &entry.name, &error),
+                    Err(fault) => tally.leave_out(SIGNED, &entry.name, fault),
                 }
             }
             let Some(last) = page.last() else { break };
@@ -234,7 +237,7 @@ impl<'a> Export<'a> {
                 let text = pem::encode("CERTIFICATE REQUEST", &record.csr_der);
                 match target.write_named(REQUESTS, &record.key, &text) {
                     Ok(()) => tally.requests = tally.requests.saturating_add(1),
-                    Err(error) => tally.leave_out(REQUESTS, &record.key, &error),
+                    Err(fault) => tally.leave_out(REQUESTS, &record.key, fault),
                 }
             }
             let Some(last) = page.last() else {
@@ -269,10 +272,8 @@ impl<'a> Export<'a> {
             .await?;
         target.write(INFRA_INVENTORY, &names)?;
         target.write(INFRA_SERIALS, serials.as_bytes())?;
-        target.write(
-            INFRA_CRLS,
-            self.lists(crl.as_ref().unwrap_or(&self.crl)).as_bytes(),
-        )
+        let lists = self.lists(crl.as_ref().unwrap_or(&self.crl));
+        Ok(target.write(INFRA_CRLS, lists.as_bytes())?)
     }
 }
 
@@ -287,8 +288,9 @@ struct Tally {
 }
 
 impl Tally {
-    fn leave_out(&mut self, folder: &str, name: &str, error: &anyhow::Error) {
+    fn leave_out(&mut self, folder: &str, name: &str, fault: WriteFault) {
         let file = std::path::Path::new(folder).join(name);
+        let error = anyhow::Error::from(fault);
         self.problems.add(&file, format!("left out: {error:#}"));
     }
 

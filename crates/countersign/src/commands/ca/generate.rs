@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use countersign_api::AdministratorRequest;
 use countersign_keys::{KeySpec, LeafKey, private_file};
 use countersign_pki::{AltName, pem, terminal_safe};
 use countersign_policy::SignerName;
@@ -14,7 +15,7 @@ use super::place::{self, Given};
 use super::refusal::{self, Refusal, print_errors};
 use super::{FAILED, OK, PREFIX, complain_of, put_status, sign_body};
 use crate::cli::{GenerateArgs, Ttl};
-use crate::client::{Client, path_segment};
+use crate::client::{Client, client_of, path_segment};
 use crate::data_folder::{Secrecy, create_folder, write};
 use crate::first_start::{self, LocalRequest};
 use crate::offline::Offline;
@@ -113,7 +114,7 @@ impl Source {
         match Offline::open(settings).await {
             Ok(offline) => Ok(Self::Offline(offline)),
             Err(error) if matches!(error.downcast_ref(), Some(Refusal::Running)) => {
-                Ok(Self::Administrators(Client::new(&args.server.server)?))
+                Ok(Self::Administrators(client_of(&args.server.server)?))
             }
             Err(error) => Err(error),
         }
@@ -129,7 +130,7 @@ async fn generate(
 ) -> Result<bool> {
     let mut errors = refusal::existing(&folders.files(name));
     if let Source::Offline(offline) = source {
-        let newest = offline.authority.newest_certificate(&offline.issuer, name);
+        let newest = offline.authority.ledger.newest(&offline.issuer, name);
         if newest.await?.is_some() {
             errors.push(format!("Existing certificate of '{name}' at the CA"));
         }
@@ -217,7 +218,7 @@ async fn fetch_signed(
     folders: &Folders,
     ttl: Option<&Ttl>,
 ) -> Result<bool> {
-    if let Some(certificate) = fetch(client, name).await? {
+    if let Some(certificate) = fetch(client, name, Missing::Expected).await? {
         folders.save_certificate(name, &certificate)?;
         output::line(&format!("Certificate for {name} was autosigned."))?;
         if let Some(ttl) = ttl {
@@ -229,17 +230,26 @@ async fn fetch_signed(
     }
     let reply = put_status(client, name, &sign_body(ttl)).await?;
     super::report_signed(name, &reply)?;
-    match fetch(client, name).await? {
+    match fetch(client, name, Missing::Told).await? {
         Some(certificate) => folders.save_certificate(name, &certificate).map(|()| true),
         None => Ok(false),
     }
 }
 
-async fn fetch(client: &mut Client, name: &str) -> Result<Option<String>> {
+/// Whether a missing certificate is an error.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    /// Not before somebody has signed.
+    Expected,
+    Told,
+}
+
+async fn fetch(client: &mut Client, name: &str, missing: Missing) -> Result<Option<String>> {
     let path = format!("{PREFIX}/certificate/{}", path_segment(name));
     let reply = client.get(&path).await?;
     match reply.status {
         StatusCode::OK => return Ok(Some(reply.text())),
+        StatusCode::NOT_FOUND if missing == Missing::Expected => {}
         StatusCode::NOT_FOUND => complain(&format!(
             "Error:\n    Signed certificate {name} could not be found on the CA"
         )),
@@ -258,18 +268,18 @@ async fn ask_for_administrator(
     csr: &[u8],
     ttl: Option<&Ttl>,
 ) -> Result<Option<String>> {
-    let body = json!({
-        "name": name,
-        "signer": signers::PUPPET_ADMIN,
-        "csr": pem::encode("CERTIFICATE REQUEST", csr),
-        "reason": "`ca generate --ca-client`",
-        "lifetime_seconds": ttl.map(|ttl| ttl.seconds),
-    });
+    let body = AdministratorRequest {
+        name: name.to_owned(),
+        signer: signers::PUPPET_ADMIN.to_owned(),
+        csr: pem::encode("CERTIFICATE REQUEST", csr),
+        reason: "`ca generate --ca-client`".to_owned(),
+        lifetime_seconds: ttl.map(|ttl| ttl.seconds),
+    };
     let reply = client
-        .call(Method::POST, "/enrol/v1/requests", Some(&body))
+        .call(Method::POST, "/enrol/v1/requests", Some(&json!(body)))
         .await?;
     if reply.status == StatusCode::CREATED {
-        return fetch(client, name).await;
+        return fetch(client, name, Missing::Told).await;
     }
     let sentence = format!("Error:\n    When attempting to sign '{name}', received:");
     complain_of(&reply, &sentence);

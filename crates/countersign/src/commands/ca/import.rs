@@ -6,6 +6,7 @@ use countersign_authority::{
     AncestorCrl, Clock as _, CrlScope, IssuerId, Revision, Serials, SystemClock,
 };
 use countersign_keys::CopyFor;
+use countersign_puppet_compat::cadir::Holdings;
 
 use super::OK;
 use super::adoption::Adoption;
@@ -14,7 +15,7 @@ use super::place::{self, Given};
 use super::refusal::{self, Refusal};
 use super::unfinished::Unfinished;
 use super::{setup, takeover};
-use crate::cadir::Holdings;
+use crate::adoption;
 use crate::cli::ImportArgs;
 use crate::data_folder::{Secrecy, create_folder, write};
 use crate::first_start;
@@ -73,10 +74,13 @@ pub(super) async fn run(args: &ImportArgs) -> Result<u8> {
     create_folder(&file("")).with_context(|| format!("cannot create the folder of {issuer}"))?;
     bundle.key.copy_to(&file("ca_key.pem"), CopyFor::Owner)?;
     write(&file("ca_crt.pem"), bundle.pem.as_bytes(), Secrecy::Public)?;
+    if !parts.no_adopt {
+        adoption::write(folder, &issuer, &bundle.chain.issuing, now)?;
+    }
     unfinished.finish()?;
     let offline = Offline::start(&settings, store).await?;
     // The CRL that was brought along may be old.
-    offline.authority.refresh_crls().await?;
+    offline.authority.issuers.refresh_crls().await?;
     offline.publish(&settings)?;
     first_start::puppet_credentials(&offline.authority, &settings).await?;
     output::line(&format!(
@@ -111,7 +115,7 @@ fn taken_over(bundle: &Bundle) -> Result<Change> {
             crl: AncestorCrl::new(ca, position, crl)?,
         });
     }
-    let mut revoked = 0;
+    let (mut revoked, mut all) = (0, Vec::new());
     if let Some(crl) = &bundle.own_crl {
         let record = adoption.crl(crl, CrlScope::Full, Revision::default(), crl.this_update());
         let record =
@@ -122,9 +126,10 @@ fn taken_over(bundle: &Bundle) -> Result<Change> {
             let entry = adoption.entry(holding, number)?;
             change.writes.push(Write::Import(entry));
         }
+        all = holdings.all;
         revoked = crl.entries().len();
     }
     let detail = format!("`ca import` of a CA that had revoked {revoked}");
-    change.audit.push(adoption.audit(detail));
+    change.audit.push(adoption.audit(detail, &all));
     Ok(change)
 }

@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use countersign_authority::{IssuerId, Store};
 use countersign_pki::AltName;
+use countersign_puppet_compat::{ServerPlace, ToolConf};
 
-use super::puppet_conf::PuppetConf;
 use super::refusal::{self, Refusal};
 use crate::cli::{CaServer, DataArg, OfflineArgs, ServeArgs, ServerArgs, ServerNameArgs};
-use crate::client::Client;
+use crate::client::{self, Client};
 use crate::data_folder::DataFolder;
-use crate::settings::{Settings, is_host_name};
+use crate::settings::{Settings, is_host_name, machine_name};
 use crate::signers;
 
 /// What `--config` named.
 pub(crate) enum Given {
     Nothing,
     /// A site's puppet.conf.
-    Puppet(PuppetConf),
+    Puppet(ToolConf),
     /// Countersign's own configuration.
     Own(PathBuf),
 }
@@ -33,11 +33,11 @@ impl Given {
         let extension = path.extension().and_then(|text| text.to_str());
         match extension {
             Some("yaml" | "yml") => Ok(Self::Own(path.to_owned())),
-            _ => PuppetConf::load(path).map(Self::Puppet),
+            _ => Ok(Self::Puppet(ToolConf::load(path, &machine_name())?)),
         }
     }
 
-    pub(crate) fn puppet(&self) -> Option<&PuppetConf> {
+    pub(crate) fn puppet(&self) -> Option<&ToolConf> {
         match self {
             Self::Puppet(conf) => Some(conf),
             Self::Nothing | Self::Own(_) => None,
@@ -114,15 +114,26 @@ pub(crate) fn client(args: &CaServer) -> Result<Client> {
 pub(crate) fn client_of(args: &CaServer, given: &Given) -> Result<Client> {
     let is_named = args.server.server.is_some() || args.server.data.dir().is_some();
     match given {
-        Given::Puppet(conf) if !is_named => Client::new(&conf.server()?),
+        Given::Puppet(conf) if !is_named => client::client_of(&named(conf.server()?)),
         Given::Own(_) if !is_named => {
             let root = settings(&args.server.data, given, Vec::new())?.config.data;
-            Client::new(&ServerArgs {
+            client::client_of(&ServerArgs {
                 data: DataArg::of(root),
                 ..ServerArgs::default()
             })
         }
-        Given::Nothing | Given::Puppet(_) | Given::Own(_) => Client::new(&args.server),
+        Given::Nothing | Given::Puppet(_) | Given::Own(_) => client::client_of(&args.server),
+    }
+}
+
+/// The server of a puppet.conf, as if flags had named it.
+fn named(place: ServerPlace) -> ServerArgs {
+    ServerArgs {
+        data: DataArg::default(),
+        server: Some(place.url),
+        cert: place.cert,
+        key: place.key,
+        cacert: place.cacert,
     }
 }
 

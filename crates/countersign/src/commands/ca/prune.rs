@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
+use countersign_authority::Actor;
 use countersign_pki::{Serial, terminal_safe};
-use countersign_policy::Requester;
 
 use super::OK;
 use super::place::{self, Given};
@@ -31,7 +31,7 @@ pub(super) async fn run(args: &PruneArgs) -> Result<u8> {
     let settings = place::settings(&args.place.data, &given, Vec::new())?;
     let offline = Offline::open(&settings).await?;
     let Offline { authority, issuer } = &offline;
-    let listed = authority.listed(issuer);
+    let listed = authority.ledger.on_crl(issuer);
     output::line(&format!(
         "Total number of certificates found in Puppet's CRL is: {}.",
         listed.len()
@@ -40,7 +40,7 @@ pub(super) async fn run(args: &PruneArgs) -> Result<u8> {
     if args.remove_entries {
         serials.extend(args.serial.iter().filter_map(|text| serial(text)));
         for name in &args.certname {
-            let all = authority.certificates_of(issuer, name).await?;
+            let all = authority.ledger.of_name(issuer, name).await?;
             serials.extend(all.into_iter().map(|entry| entry.serial));
         }
     }
@@ -51,7 +51,8 @@ pub(super) async fn run(args: &PruneArgs) -> Result<u8> {
     }
     // Duplicates there are none: the list is made from an index by serial.
     let removed = authority
-        .unlist(issuer, serials, &Requester::authority())
+        .ledger
+        .unlist(issuer, serials, &Actor::authority())
         .await?;
     offline.publish(&settings)?;
     let outcome = match removed {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use countersign_pki::terminal_safe;
+use countersign_puppet_compat::ToolConfFault;
 
 use crate::output::complain;
 
@@ -21,6 +22,12 @@ pub(crate) enum Refusal {
     /// The verb works on the files of a stopped server.
     #[error("{RUNNING}")]
     Running,
+}
+
+impl From<ToolConfFault> for Refusal {
+    fn from(fault: ToolConfFault) -> Self {
+        Self::error(fault.to_string())
+    }
 }
 
 impl Refusal {

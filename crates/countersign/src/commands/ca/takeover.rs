@@ -10,18 +10,20 @@ use anyhow::{Context as _, Result, ensure};
 use countersign_authority::store::{Change, Write};
 use countersign_authority::{
     Authority, AuthorityConfig, CrlScope, Issuer, IssuerId, KeyStore as _, LedgerEntry, Limits,
-    Revision, Store, Submission, SubmitFault, SystemClock,
+    Revision, Rules, Store, Submission, SubmitFault, SystemClock,
 };
-use countersign_keys::{CopyFor, FileKeys, SystemEntropy};
+use countersign_keys::{CopyFor, FileKeys, ForeignKey, SystemEntropy};
 use countersign_pki::{CheckedCsr, Crl, CsrLimits};
-use countersign_policy::{Policy, Requester, SignerName, Wishes};
-use countersign_server::puppet::{Certname, PuppetDoor};
+use countersign_policy::{Guarded, Policy, Requester, SignerName, Wishes};
+use countersign_puppet_compat::cadir::{
+    self, CERTIFICATES, INFRA_INVENTORY, KEY, Problems, Source, read_bounded,
+};
+use countersign_server::puppet::{self, Certname};
 use countersign_store::SqliteStore;
 use futures_util::StreamExt as _;
 
 use super::adoption::Adoption;
 use super::unfinished::Unfinished;
-use crate::cadir::{CERTIFICATES, INFRA_INVENTORY, KEY, Problems, Source, read_bounded};
 use crate::config::Config;
 use crate::data_folder::{DataFolder, Secrecy, create_folder, write};
 use crate::output::{self, Facts, complain};
@@ -29,8 +31,11 @@ use crate::progress::Progress;
 use crate::signers;
 
 /// Carries the import out.
-pub(super) async fn run(cadir: &Path, folder: &DataFolder) -> Result<u8> {
-    let mut source = Source::read(cadir)?;
+pub(super) async fn run(directory: &Path, folder: &DataFolder) -> Result<u8> {
+    cadir::ensure_complete(directory)?;
+    let key =
+        ForeignKey::read(&directory.join(KEY)).context("the CA's key cannot be taken over")?;
+    let mut source = read(directory, &key)?;
     folder.create()?;
     let store: Arc<dyn Store> = Arc::new(claim(folder)?);
     let unfinished = Unfinished::begin(folder)?;
@@ -39,7 +44,7 @@ pub(super) async fn run(cadir: &Path, folder: &DataFolder) -> Result<u8> {
     let import = Adoption::new(reason)?;
     let mut tally = import.write_ledger(&source, &*store).await?;
     import.write_state(&source, &*store, &tally).await?;
-    write_files(&source, folder, &import.issuer)?;
+    write_files(&source, &key, folder, &import.issuer)?;
     tally.requests = import.write_requests(&mut source, folder, store).await?;
     source.ensure_unchanged()?;
     unfinished.finish()?;
@@ -49,6 +54,15 @@ pub(super) async fn run(cadir: &Path, folder: &DataFolder) -> Result<u8> {
     }
     output::line(&tally.text(&source, folder))?;
     Ok(0)
+}
+
+fn read(directory: &Path, key: &ForeignKey) -> Result<Source> {
+    let mut bar = None;
+    let mut each_file = |all| {
+        let bar = bar.get_or_insert_with(|| Progress::of(all, "reading certificates"));
+        bar.step();
+    };
+    Ok(Source::read(directory, key.spki_der(), &mut each_file)?)
 }
 
 /// Opens the store of a data directory that nothing was ever kept in, or that an import was cut short in.
@@ -120,11 +134,12 @@ impl Adoption {
                 next,
             });
         }
-        let audit = self.audit(format!(
+        let detail = format!(
             "{} certificates from {}",
             tally.certificates.saturating_add(tally.past),
             source.folder().display()
-        ));
+        );
+        let audit = self.audit(detail, &source.holdings.all);
         let change = Change {
             writes,
             audit: vec![audit],
@@ -153,7 +168,7 @@ impl Adoption {
         let mut results = futures_util::stream::iter(submissions)
             .map(|(file, submission)| {
                 let authority = authority.clone();
-                async move { (file, authority.submit(submission).await) }
+                async move { (file, authority.requests.submit(submission).await) }
             })
             .buffer_unordered(AT_ONCE);
         let mut count = 0_usize;
@@ -187,49 +202,53 @@ impl Adoption {
         let issuer = Issuer::from_chain(self.issuer.clone(), chain, algorithm, &public_key)?;
         let mut all = signers::all(&Config::default())?;
         all.retain(|signer| signer.issuer == self.issuer);
+        let policy = Policy {
+            generation: 0,
+            rules: Vec::new(),
+            reserved: Guarded::names(signers::RESERVED.map(str::to_owned)),
+            ..Policy::default()
+        };
         let config = AuthorityConfig {
             store,
             keys: Arc::new(keys),
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
             issuers: vec![issuer],
-            signers: all,
-            policy: Policy {
-                tokens: countersign_policy::TokenHandling::default(),
-                generation: 0,
-                rules: Vec::new(),
-                reserved_groups: Default::default(),
-                reserved_names: signers::RESERVED.map(str::to_owned).into(),
-            },
+            rules: Rules::new(policy, all),
             limits: Limits::STANDARD,
         };
         Ok(Authority::start(config).await?)
     }
 
     fn submission(&self, name: &str, file: &Path) -> Result<Submission> {
-        let text = read_bounded(file, MAX_REQUEST)?;
-        let csr = CheckedCsr::from_pem(&text, &CsrLimits::STANDARD)?;
+        let text = read_bounded(file, u64::try_from(MAX_REQUEST)?)?;
+        let csr = CheckedCsr::from_pem(&text, &CsrLimits::for_pem(MAX_REQUEST))?;
         let certname = Certname::parse(name)?;
         ensure!(
             csr.subject().first_common_name() == Some(name),
             "the request is for another name than the file's"
         );
         Ok(Submission {
-            door: PuppetDoor::DOOR,
+            door: &puppet::SPEC,
             key: certname.into_string(),
             csr,
             signer: self.agent.clone(),
             requester: Requester::anonymous(None),
             wishes: Wishes::default(),
-            retained: false,
             attachment: Vec::new(),
+            bearer: None,
             decision: None,
         })
     }
 }
 
 /// The chain as it is, and the key, whose presence says that the issuer is there.
-fn write_files(source: &Source, folder: &DataFolder, issuer: &IssuerId) -> Result<()> {
+fn write_files(
+    source: &Source,
+    key: &ForeignKey,
+    folder: &DataFolder,
+    issuer: &IssuerId,
+) -> Result<()> {
     let place = folder.issuer(issuer, "");
     create_folder(&place).with_context(|| format!("cannot create {}", place.display()))?;
     write(
@@ -237,9 +256,7 @@ fn write_files(source: &Source, folder: &DataFolder, issuer: &IssuerId) -> Resul
         &source.chain_pem,
         Secrecy::Public,
     )?;
-    source
-        .key
-        .copy_to(&folder.issuer(issuer, KEY), CopyFor::Owner)?;
+    key.copy_to(&folder.issuer(issuer, KEY), CopyFor::Owner)?;
     if let Some(infrastructure) = &source.infrastructure {
         let path = folder.root().join(INFRA_INVENTORY);
         write(&path, &infrastructure.names, Secrecy::Public)?;
@@ -307,4 +324,4 @@ fn problems(problems: &Problems) -> String {
 const BATCH: usize = 500; // of about 2 KiB each
 const AT_ONCE: usize = 64; // requests that share a commit
 const SHOWN_NAMES: usize = 20;
-const MAX_REQUEST: u64 = 64 * 1024; // what the door takes
+const MAX_REQUEST: usize = 64 * 1024; // what the door takes

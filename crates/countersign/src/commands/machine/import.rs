@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use countersign_api::{
+    MAX_MACHINES, MAX_MACHINES_BODY, MachineImport, MachineImportResult, MachineRecord,
+};
 use countersign_authority::checked_machine;
 use countersign_pki::terminal_safe;
 use countersign_policy::Machine;
-use countersign_server::enrol::{MAX_BATCH, MAX_BATCH_BODY, MachineBody};
 use http::Method;
-use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -95,7 +96,7 @@ impl Source {
     /// Reads rows on a thread of its own, a few ahead of whoever takes them.
     fn rows(&self, format: Option<RecordFormat>) -> Result<Rows> {
         let reader = self.reader()?;
-        let (sender, receiver) = mpsc::channel(MAX_BATCH);
+        let (sender, receiver) = mpsc::channel(MAX_MACHINES);
         tokio::task::spawn_blocking(move || {
             let mut take = |row| sender.blocking_send(Taken::Row(row)).is_ok();
             if let Err(fatal) = records::read(reader, format, &mut take) {
@@ -145,15 +146,6 @@ impl Checked {
 struct Counts {
     added: usize,
     replaced: usize,
-}
-
-/// The answer to a batch.
-#[derive(Debug, Deserialize)]
-struct Answer {
-    added: usize,
-    replaced: usize,
-    #[serde(default)]
-    existing: Vec<String>,
 }
 
 async fn check(client: &mut Client, source: &Source, args: &MachineImportArgs) -> Result<Checked> {
@@ -251,14 +243,14 @@ fn good(row: Row, seen: &mut HashMap<String, u64>) -> Result<Row, BadRow> {
 /// Rows that are sent together.
 #[derive(Default)]
 struct Batch {
-    records: Vec<MachineBody>,
+    records: Vec<MachineRecord>,
     bytes: usize,
 }
 
 impl Batch {
     fn has_room(&self, row: &Row) -> bool {
         let bytes = self.bytes.saturating_add(length(&row.record));
-        self.records.is_empty() || (self.records.len() < MAX_BATCH && bytes <= MAX_RECORDS)
+        self.records.is_empty() || (self.records.len() < MAX_MACHINES && bytes <= MAX_RECORDS)
     }
 
     fn add(&mut self, row: Row) {
@@ -311,18 +303,27 @@ impl Batch {
         Ok(())
     }
 
-    async fn post(self, client: &mut Client, replace: bool, dry_run: bool) -> Result<Answer> {
-        let body = json!({"machines": self.records, "replace": replace, "dry_run": dry_run});
+    async fn post(
+        self,
+        client: &mut Client,
+        replace: bool,
+        dry_run: bool,
+    ) -> Result<MachineImportResult> {
+        let body = json!(MachineImport {
+            machines: self.records,
+            replace,
+            dry_run,
+        });
         let reply = client.call(Method::POST, "/enrol/v1/machine-imports", Some(&body));
-        accepted(reply.await?)?.json()
+        Ok(accepted(reply.await?)?.json()?)
     }
 }
 
-fn length(record: &MachineBody) -> usize {
+fn length(record: &MachineRecord) -> usize {
     serde_json::to_vec(record).map_or(0, |text| text.len().saturating_add(1))
 }
 
 /// What the records of a batch may measure; the rest of the body needs a few bytes.
-const MAX_RECORDS: usize = MAX_BATCH_BODY - 1024;
+const MAX_RECORDS: usize = MAX_MACHINES_BODY - 1024;
 /// More than half a million rows.
 const MAX_INPUT: u64 = 128 << 20;

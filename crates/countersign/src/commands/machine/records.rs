@@ -8,8 +8,8 @@ use std::fmt;
 use std::io::{BufRead, BufReader, Read};
 use std::rc::Rc;
 
+use countersign_api::{MachineRecord, MachineRecordAddress};
 use countersign_pki::UnixTime;
-use countersign_server::enrol::{AddressBody, MachineBody};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, SeqAccess, Visitor};
 use serde_json::Value;
@@ -21,7 +21,7 @@ use crate::config::nearest;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) line: u64,
-    pub(super) record: MachineBody,
+    pub(super) record: MachineRecord,
 }
 
 /// What is wrong with a row.
@@ -175,12 +175,12 @@ impl Column {
     }
 }
 
-fn record_of(columns: &[Column], cells: &csv::ByteRecord) -> Result<MachineBody, String> {
+fn record_of(columns: &[Column], cells: &csv::ByteRecord) -> Result<MachineRecord, String> {
     if cells.len() != columns.len() {
         let (have, want) = (cells.len(), columns.len());
         return Err(format!("has {have} cells, and the heading has {want}"));
     }
-    let mut record = MachineBody::default();
+    let mut record = MachineRecord::default();
     for (column, cell) in columns.iter().zip(cells) {
         let word = column.word();
         let text = std::str::from_utf8(cell).map_err(|_| format!("{word} is not UTF-8"))?;
@@ -197,7 +197,7 @@ fn record_of(columns: &[Column], cells: &csv::ByteRecord) -> Result<MachineBody,
                 let addresses = text.split(';').map(str::trim);
                 let given = addresses.filter(|address| !address.is_empty());
                 let parsed = given.map(|address| address.parse::<AddressArg>());
-                let parsed = parsed.map(|parsed| parsed.map(AddressBody::from));
+                let parsed = parsed.map(|parsed| parsed.map(MachineRecordAddress::from));
                 let parsed = parsed.collect::<Result<_, _>>();
                 record.addresses = parsed.map_err(|fault| fault.to_string())?;
             }
@@ -328,11 +328,11 @@ impl<'de> DeserializeSeed<'de> for Element<'_> {
     }
 }
 
-fn record_of_json(value: Value) -> Result<MachineBody, String> {
+fn record_of_json(value: Value) -> Result<MachineRecord, String> {
     if !value.is_object() {
         return Err("is not an object".to_owned());
     }
-    MachineBody::deserialize(value).map_err(|error| error.to_string())
+    MachineRecord::deserialize(value).map_err(|error| error.to_string())
 }
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -358,7 +358,7 @@ mod tests {
         told
     }
 
-    fn records(text: &str) -> Vec<MachineBody> {
+    fn records(text: &str) -> Vec<MachineRecord> {
         let mut records = Vec::new();
         let mut take = |row: Result<Row, BadRow>| {
             records.push(row.unwrap().record);
@@ -382,9 +382,9 @@ mod tests {
         assert!(expected[0].single_use);
         assert_eq!(
             expected[1],
-            MachineBody {
+            MachineRecord {
                 name: "web02".to_owned(),
-                ..MachineBody::default()
+                ..MachineRecord::default()
             }
         );
         assert_eq!(records(&format!("{one}\n\n{two}")), expected);

@@ -4,19 +4,20 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use countersign_authority::{Clock as _, SystemClock};
 use countersign_pki::{Attribute, CheckedCsr, CsrLimits, oid};
 use countersign_policy::trial::{CsrFields, Material, Scene};
 use countersign_policy::{
     Answer, AutosignFile, Deciding, Effect, Explanation, Identity, LedgerFacts, Policy, PolicySet,
-    Request, Requester, Rule, RuleKind, Step, TokenFacts, Wishes,
+    Request, Requester, Rule, RuleKind, Step, TokenFacts, Wishes, nearest,
 };
+use countersign_server::{kubernetes, puppet};
 use serde_json::{Value, json};
 
 use super::complain;
 use crate::built_in;
-use crate::cli::{ExplainArgs, Form, ServeArgs};
+use crate::cli::{ExplainArgs, Form, RuleAnswer, ServeArgs};
 use crate::explanation::finding_word;
 use crate::output::{self, Facts};
 use crate::policy_files;
@@ -43,6 +44,7 @@ pub(super) fn run(args: &ExplainArgs) -> Result<u8> {
     };
     let lists = policy_files::lists(&set);
     let (policy, autosign) = policy(settings.as_ref(), set)?;
+    ensure_rules_exist(&args.answer, &policy)?;
     let wishes = Wishes {
         usages: args.usage.clone(),
         expiration_seconds: None,
@@ -58,12 +60,14 @@ pub(super) fn run(args: &ExplainArgs) -> Result<u8> {
         wishes: &wishes,
         at: args.now.unwrap_or(now),
         renewal: false,
+        pod: None,
     };
     let nothing_to_sign = |_: &CsrFields| Err("nothing is signed here".to_owned());
     let material = Material {
         policies: &BTreeMap::new(),
         lists: &lists,
         autosign: &autosign,
+        machine_subjects: &policy.machine_subjects,
         seal: &nothing_to_sign,
         now,
     };
@@ -122,6 +126,30 @@ fn scene(
     Ok(scene.with_objects(path, &text))
 }
 
+/// Refuses answers for rules that there are not: a mistyped name would answer nothing.
+fn ensure_rules_exist(answers: &[RuleAnswer], policy: &Policy) -> Result<()> {
+    let known = || policy.rules.iter().map(|rule| rule.name.as_str());
+    for RuleAnswer { rule, .. } in answers {
+        if known().any(|name| name == rule) {
+            continue;
+        }
+        let hint = match (nearest(rule, known()), known().next()) {
+            (Some(near), _) => format!("did you mean {near}?"),
+            (None, Some(_)) => format!("there are {}", known().collect::<Vec<_>>().join(", ")),
+            (None, None) => "it has none".to_owned(),
+        };
+        bail!("--answer: the policy has no rule {rule:?}: {hint}");
+    }
+    Ok(())
+}
+
+/// Whether the door would answer 503, because evidence could not be had and its requests do not wait for it.
+fn is_undecided(door: &str, explanation: &Explanation) -> bool {
+    let specs = [&puppet::SPEC, &kubernetes::SPEC];
+    let spec = specs.into_iter().find(|spec| spec.name.as_str() == door);
+    explanation.is_stopped() && spec.is_some_and(|spec| !spec.retained)
+}
+
 /// Whether an enrolment token may have come with a request: in one of the places for it, or as the credentials of a user.
 /// Whether it is good only the server knows.
 pub(super) fn may_have_token(requester: &Requester, csr: &CheckedCsr) -> bool {
@@ -150,7 +178,10 @@ fn policy(
     set: PolicySet,
 ) -> Result<(Policy, BTreeMap<PathBuf, AutosignFile>)> {
     let mut policy = match settings {
-        None => Policy::default(),
+        None => Policy {
+            machine_subjects: signers::machine_subjects()?,
+            ..Policy::default()
+        },
         Some(settings) => signers::policy(&settings.config, &settings.names)?,
     };
     let mut autosign = BTreeMap::new();
@@ -193,6 +224,7 @@ fn object(request: &Request<'_>, explanation: &Explanation, settings: &[&Rule]) 
             "subject": request.csr.subject().to_string(), "requester": request.requester,
         },
         "explanation": explanation,
+        "undecided": is_undecided(request.door, explanation),
         "settings": settings,
     })
 }
@@ -208,6 +240,10 @@ fn text(request: &Request<'_>, explanation: &Explanation, settings: &[&Rule]) ->
     let verdict = match explanation.effect {
         Effect::Approve => "approved",
         Effect::Deny => "denied",
+        Effect::Pending if is_undecided(door, explanation) => {
+            "undecided: with this evidence the door answers 503 and keeps nothing waiting; the agent comes back by itself"
+        }
+        Effect::Pending if explanation.is_stopped() => "waits until the evidence can be had",
         Effect::Pending => "waits for a person",
     };
     facts.add("verdict", verdict);
@@ -218,7 +254,7 @@ fn text(request: &Request<'_>, explanation: &Explanation, settings: &[&Rule]) ->
         };
         facts.add("decided by", &format!("rule {name}{of}"));
     }
-    facts.add("reason", &explanation.code);
+    facts.add("reason", explanation.code.as_str());
     if explanation.retry {
         facts.add(
             "retry",

@@ -8,20 +8,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use countersign_api::Decision;
 use countersign_pki::pem::{self, PemLimits};
 use countersign_pki::{CheckedCsr, UnixTime};
 use countersign_policy::{
     AutosignFile, Deciding, Effect, Evidence, Explanation, ListFile, Outcome, Policy, Query,
-    RecordedEvidence, RecordedFile, Request, Requester, SignerName, TokenFacts, Wishes, decide,
+    RecordedEvidence, RecordedFile, Request, SignerName, TokenFacts, decide,
 };
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::complain;
 use super::explain::may_have_token;
 use crate::built_in;
 use crate::cli::{Form, ReplayArgs, ServeArgs};
-use crate::commands::csr::{accepted, client, each_page, said};
+use crate::commands::csr::{accepted, client, each_page, read, said};
 use crate::output::{self, Table};
 use crate::policy_files;
 use crate::settings::Settings;
@@ -42,8 +43,9 @@ pub(super) async fn run(args: &ReplayArgs) -> Result<u8> {
     let mut client = client(&args.reach.server, &args.reach.config)?;
     let mut policy = signers::policy(&settings.config, &settings.names)?;
     policy.rules.splice(0..0, set.into_rules());
-    let in_force: InForce = accepted(client.get("/enrol/v1/policy").await?)?.json()?;
-    policy.reserved_names.extend(in_force.reserved_names);
+    let in_force: countersign_api::Policy =
+        accepted(client.get("/enrol/v1/policy").await?)?.json()?;
+    policy.reserved.names.extend(in_force.reserved_names);
     let replay = Replay { policy, lists };
     let mut report = Report::default();
     let parameters = [
@@ -52,8 +54,7 @@ pub(super) async fn run(args: &ReplayArgs) -> Result<u8> {
     ];
     let mut take = |page: Vec<Value>| {
         for value in page {
-            let item: Decision = serde_json::from_value(value)
-                .context("the server's answer cannot be understood; is it of another version?")?;
+            let item: Decision = read(&value)?;
             report.add(replay.again(&item)?, &item, args.all);
         }
         Ok(())
@@ -73,26 +74,6 @@ fn settings(args: &ReplayArgs) -> Result<Settings> {
         data: args.reach.server.data.clone(),
         ..ServeArgs::default()
     })
-}
-
-#[derive(Debug, Deserialize)]
-struct InForce {
-    reserved_names: Vec<String>,
-}
-
-/// A request as the server has it on record.
-#[derive(Debug, Deserialize)]
-struct Decision {
-    id: String,
-    door: String,
-    name: String,
-    signer: SignerName,
-    requester: Requester,
-    wishes: Wishes,
-    created: UnixTime,
-    explanation: Explanation,
-    evidence: RecordedEvidence,
-    csr: String,
 }
 
 /// The changed policy.
@@ -115,11 +96,15 @@ impl Replay {
         if !by_rules(item) {
             return Ok(Again::NotByRules);
         }
+        if item.csr.is_empty() {
+            return Ok(Again::Undetermined("its message cannot be read".to_owned()));
+        }
         let unreadable = || format!("the request {} cannot be read", item.id);
         let block = pem::decode_first(item.csr.as_bytes(), &PemLimits::BUNDLE);
         let der = block.with_context(unreadable)?.map(|block| block.der);
         let csr = CheckedCsr::trusted_from_store(&der.unwrap_or_default());
         let csr = csr.with_context(unreadable)?;
+        let signer = SignerName::parse(&item.signer).with_context(unreadable)?;
         let request = Request {
             csr: &csr,
             key: &item.name,
@@ -128,11 +113,12 @@ impl Replay {
                 _ => csr.subject().common_names().last().unwrap_or_default(),
             },
             door: &item.door,
-            signer: &item.signer,
+            signer: &signer,
             requester: &item.requester,
             wishes: &item.wishes,
             at: item.created,
             renewal: false,
+            pod: None,
         };
         // When a person decided, the rules had been asked at the arrival.
         let now = match item.explanation.by {
@@ -225,6 +211,7 @@ impl Replay {
                 let said = said.ok_or_else(|| format!("nobody asked who may {question}"))?;
                 Ok(evidence.with_access(question, said, 0))
             }
+            Query::Cluster(query) => Err(format!("{query} was not recorded")),
         }
     }
 }
@@ -312,13 +299,13 @@ impl Side {
             Some(Deciding::Rule { name, policy }) => Self {
                 policy: Some(policy.clone()).filter(|policy| !policy.is_empty()),
                 rule: Some(name.clone()),
-                ..side(explanation.effect, &explanation.code)
+                ..side(explanation.effect, explanation.code.as_str())
             },
             Some(Deciding::Person { actor, .. }) => Self {
                 person: Some(format!("{} by {actor}", done(explanation.effect))),
                 ..side(Effect::Pending, "")
             },
-            Some(Deciding::Profile) | None => side(Effect::Pending, &explanation.code),
+            Some(Deciding::Profile) | None => side(Effect::Pending, explanation.code.as_str()),
         }
     }
 
@@ -437,7 +424,7 @@ mod tests {
     /// What a policy of one token rule makes of a request that waited, with this on record of its token.
     fn again(csr: &CsrBuilder, identity: Value, evidence: Value) -> String {
         let item = json!({
-            "id": "1", "door": "puppet", "name": "web01", "signer": SIGNER, "wishes": {},
+            "id": "1", "door": "puppet", "name": "web01", "state": "pending", "signer": SIGNER, "wishes": {},
             "requester": {"identity": identity},
             "created": "2026-01-02T03:04:05Z",
             "explanation": {"effect": "pending", "at": "2026-01-02T03:04:05Z", "generation": 1},

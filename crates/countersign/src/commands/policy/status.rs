@@ -1,48 +1,26 @@
 //! `countersign policy check` without files: what the running server says of its policy.
 
 use anyhow::Result;
+use countersign_api::{Policy, RefusedPolicy};
 use countersign_pki::terminal_safe;
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::cli::{Form, Reach};
 use crate::commands::csr::{accepted, client};
 use crate::output::{self, Table};
 
-/// What the server says.
-#[derive(Debug, Deserialize)]
-struct Status {
-    generation: u64,
-    loaded: Option<String>,
-    files: Vec<String>,
-    rules: Vec<RuleInForce>,
-    refused: Option<Refused>,
-}
-
-#[derive(Debug, Deserialize)]
-struct RuleInForce {
-    policy: Option<String>,
-    name: String,
-    signers: Vec<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Refused {
-    time: String,
-    faults: Vec<String>,
-}
-
 /// Exit code 1 while the files on disk are not what is in force.
 pub(super) async fn run(reach: &Reach, form: Form) -> Result<u8> {
     let mut client = client(&reach.server, &reach.config)?;
     let reply = accepted(client.get("/enrol/v1/policy").await?)?;
-    let status: Status = reply.json()?;
+    let status: Policy = reply.json()?;
     let code = u8::from(status.refused.is_some());
     if form != Form::Table {
         output::object(&reply.json::<Value>()?, form)?;
         return Ok(code);
     }
-    let loaded = status.loaded.as_deref().unwrap_or("an unknown time");
+    let loaded = status.loaded.map(|at| at.to_string());
+    let loaded = loaded.as_deref().unwrap_or("an unknown time");
     let from = match status.files.as_slice() {
         [] => "no file".to_owned(),
         files => files.join(", "),
@@ -62,7 +40,10 @@ pub(super) async fn run(reach: &Reach, form: Form) -> Result<u8> {
         }
         output::line(&table.text())?;
     }
-    if let Some(Refused { time, faults }) = &status.refused {
+    for warning in &status.warnings {
+        output::complain(&terminal_safe(&format!("countersign: warning: {warning}")));
+    }
+    if let Some(RefusedPolicy { time, faults }) = &status.refused {
         let head = format!("countersign: the files were changed and refused at {time}:");
         output::complain(&terminal_safe(&head));
         for fault in faults {

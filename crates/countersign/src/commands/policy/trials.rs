@@ -7,14 +7,19 @@ use anyhow::{Context as _, Result};
 use countersign_authority::{Clock as _, SystemClock};
 use countersign_keys::LeafKey;
 use countersign_pki::terminal_safe;
-use countersign_policy::trial::{Case, CaseResult, CsrFields, Material, PolicySource, TrialFile};
-use countersign_policy::{Effect, Explanation, Finding, PolicyFault, PolicySet};
+use countersign_policy::trial::{
+    Case, CaseResult, CsrFields, Material, PolicySource, TrialFile, Usual,
+};
+use countersign_policy::{Effect, Explanation, Finding, PolicyFault, PolicySet, SignerName};
+use countersign_server::{kubernetes, puppet};
 use serde_json::{Value, json};
 
 use super::{complain, shown_fault};
 use crate::cli::Form;
+use crate::cluster;
 use crate::output;
 use crate::policy_files;
+use crate::signers;
 
 /// Runs the cases; the exit code is 0 only if all hold and all files could be read.
 pub(super) fn run(files: &[PathBuf], coverage: bool, form: Form) -> Result<u8> {
@@ -28,9 +33,16 @@ pub(super) fn run(files: &[PathBuf], coverage: bool, form: Form) -> Result<u8> {
         let sealed = key.signed_request(subject_der, extensions, attributes);
         sealed.map_err(|fault| format!("{:#}", anyhow::Error::from(fault)))
     };
+    let machine_subjects = signers::machine_subjects()?;
+    let usual = Usual {
+        signer: SignerName::parse(signers::PUPPET_AGENT)?,
+        door: puppet::SPEC.name.as_str(),
+        other_door: kubernetes::SPEC.name.as_str(),
+        pod_door: cluster::DOOR.name.as_str(),
+    };
     let (mut report, mut reached) = (Report::default(), Reached::default());
     for path in files {
-        let read = match read(path) {
+        let read = match read(path, &usual) {
             Ok(read) => read,
             Err(faults) => {
                 report.faults.extend(faults);
@@ -41,6 +53,7 @@ pub(super) fn run(files: &[PathBuf], coverage: bool, form: Form) -> Result<u8> {
             policies: &read.policies,
             lists: &read.lists,
             autosign: &BTreeMap::new(),
+            machine_subjects: &machine_subjects,
             seal: &seal,
             now: SystemClock.now(),
         };
@@ -68,7 +81,7 @@ struct ReadFile {
     lists: BTreeMap<PathBuf, countersign_policy::ListFile>,
 }
 
-fn read(path: &Path) -> Result<ReadFile, Vec<PolicyFault>> {
+fn read(path: &Path, usual: &Usual) -> Result<ReadFile, Vec<PolicyFault>> {
     let text = policy_files::text_of(path).and_then(|text| {
         let absolute = std::path::absolute(path)?;
         Ok((text, absolute.parent().unwrap_or(Path::new("/")).to_owned()))
@@ -79,7 +92,7 @@ fn read(path: &Path) -> Result<ReadFile, Vec<PolicyFault>> {
             format!("cannot be read: {error}"),
         )]
     })?;
-    let file = TrialFile::read(path, &folder, &text)?;
+    let file = TrialFile::read(path, &folder, &text, usual)?;
     let (mut policies, mut lists, mut faults) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
     for needed in file.policies_needed() {
         match policy_files::read(&[needed.to_owned()]) {

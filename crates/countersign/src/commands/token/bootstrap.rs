@@ -1,14 +1,13 @@
 //! Bootstrap tokens: minted and handed out, listed and shown.
 
 use anyhow::{Context as _, Result, bail};
+use countersign_api::{BootstrapToken, BootstrapTokenOrder, MintedBootstrapToken};
 use countersign_authority::BootstrapText;
 use http::Method;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use super::super::csr::{accepted, each_page, said};
-use super::mint::Zeroized;
+use super::super::csr::{accepted, each_page, read, said};
 use super::{Named, Usage};
 use crate::cli::{CreateArgs, Form, TokenFormat};
 use crate::client::Client;
@@ -24,19 +23,19 @@ pub(super) async fn create(args: &CreateArgs) -> Result<()> {
         }
     };
     let mut client = args.reach.client()?;
-    let body = json!({
-        "ttl_seconds": args.terms.ttl.map(|ttl| ttl.as_seconds()),
-        "groups": args.bootstrap.group,
-        "description": args.bootstrap.description.as_deref().unwrap_or_default(),
+    let body = json!(BootstrapTokenOrder {
+        ttl_seconds: args.terms.ttl.map(|ttl| ttl.as_seconds()),
+        groups: args.bootstrap.group.clone(),
+        description: args.bootstrap.description.clone().unwrap_or_default(),
     });
     let reply = client.call(Method::POST, PATH, Some(&body)).await.context(
         "`countersign token list --bootstrap` shows whether a token was minted, and `countersign token revoke` takes it back",
     )?;
-    let minted: Minted = accepted(reply)?.json()?;
-    let id = minted.id()?;
-    if let Err(error) = output::secret(&minted.text(format)) {
+    let minted: MintedBootstrapToken = accepted(reply)?.json()?;
+    let id = id(&minted)?;
+    if let Err(error) = output::secret(&text(&minted, format)) {
         let revoked = client.call(Method::DELETE, &id.place(), None).await;
-        return Err(match revoked.and_then(accepted) {
+        return Err(match revoked.map_err(Into::into).and_then(accepted) {
             Ok(_) => anyhow::Error::from(error)
                 .context(format!("token {id} was revoked, because nobody got it")),
             Err(_) => anyhow::Error::from(error).context(format!(
@@ -53,82 +52,49 @@ pub(super) async fn create(args: &CreateArgs) -> Result<()> {
     Ok(())
 }
 
-/// What the server says of a new token. It has no debug form.
-#[derive(Deserialize)]
-struct Minted {
-    id: String,
-    token: Zeroized,
-    expires_at: Option<String>,
-}
-
-impl Minted {
-    fn id(&self) -> Result<Named> {
-        match BootstrapText::parse(&self.token.0) {
-            Some(token) if token.id().as_str() == self.id => {
-                Ok(Named::Bootstrap(token.id().clone()))
-            }
-            Some(_) | None => {
-                bail!("the server's answer holds no bootstrap token; is it of another version?")
-            }
+fn id(minted: &MintedBootstrapToken) -> Result<Named> {
+    match BootstrapText::parse(&minted.token.0) {
+        Some(token) if token.id().as_str() == minted.id.0 => {
+            Ok(Named::Bootstrap(token.id().clone()))
+        }
+        Some(_) | None => {
+            bail!("the server's answer holds no bootstrap token; is it of another version?")
         }
     }
-
-    fn text(&self, format: TokenFormat) -> Zeroizing<String> {
-        let token = self.token.0.as_str();
-        Zeroizing::new(match format {
-            TokenFormat::Json => {
-                let object = json!({"id": self.id, "token": token, "expires_at": self.expires_at});
-                format!("{object}\n")
-            }
-            TokenFormat::Bare | TokenFormat::CsrAttributes | TokenFormat::Csv => {
-                format!("{token}\n")
-            }
-        })
-    }
 }
 
-/// A bootstrap token of the native API, as far as it is shown.
-#[derive(Debug, Deserialize)]
-struct Item {
-    id: String,
-    status: String,
-    username: String,
-    groups: Vec<String>,
-    expires_at: Option<String>,
-    description: Option<String>,
-    created_by: String,
-    created_at: String,
-    revoked_at: Option<String>,
+fn text(minted: &MintedBootstrapToken, format: TokenFormat) -> Zeroizing<String> {
+    Zeroizing::new(match format {
+        TokenFormat::Json => format!("{}\n", json!(minted)),
+        TokenFormat::Bare | TokenFormat::CsrAttributes | TokenFormat::Csv => {
+            format!("{}\n", *minted.token.0)
+        }
+    })
 }
 
-impl Item {
-    fn read(value: &Value) -> Result<Self> {
-        Self::deserialize(value)
-            .context("the server's answer cannot be understood; is it of another version?")
-    }
+fn end(token: &BootstrapToken) -> String {
+    let end = token.expires_at.map(|at| at.to_string());
+    end.unwrap_or_else(|| "revoked".to_owned())
+}
 
-    fn end(&self) -> &str {
-        self.expires_at.as_deref().unwrap_or("revoked")
-    }
-
-    fn facts(&self) -> Facts {
-        let mut facts = Facts::default();
-        facts.add("id", &self.id);
-        facts.add("status", &self.status);
-        facts.add("good until", self.end());
-        facts.add("user", &self.username);
-        facts.add("groups", &self.groups.join(", "));
-        facts.add(
-            "minted",
-            &format!("{} by {}", self.created_at, self.created_by),
-        );
-        facts.add("revoked", self.revoked_at.as_deref().unwrap_or_default());
-        facts.add(
-            "description",
-            self.description.as_deref().unwrap_or_default(),
-        );
-        facts
-    }
+fn facts(token: &BootstrapToken) -> Facts {
+    let mut facts = Facts::default();
+    let revoked = token.revoked_at.map(|at| at.to_string());
+    facts.add("id", &token.id.0);
+    facts.add("status", token.status.word());
+    facts.add("good until", &end(token));
+    facts.add("user", &token.username);
+    facts.add("groups", &token.groups.join(", "));
+    facts.add(
+        "minted",
+        &format!("{} by {}", token.created_at, token.created_by),
+    );
+    facts.add("revoked", &revoked.unwrap_or_default());
+    facts.add(
+        "description",
+        token.description.as_deref().unwrap_or_default(),
+    );
+    facts
 }
 
 pub(super) async fn list(client: &mut Client, form: Form) -> Result<()> {
@@ -142,10 +108,16 @@ pub(super) async fn list(client: &mut Client, form: Form) -> Result<()> {
     let mut count = 0_usize;
     let mut add = |page: Vec<Value>| -> Result<()> {
         for value in &page {
-            let item = Item::read(value)?;
+            let item: BootstrapToken = read(value)?;
             let description = item.description.as_deref().unwrap_or_default();
             let groups = item.groups.join(", ");
-            table.row([&item.id, &item.status, item.end(), &groups, description]);
+            table.row([
+                &*item.id.0,
+                item.status.word(),
+                &end(&item),
+                &groups,
+                description,
+            ]);
             count += 1;
         }
         Ok(())
@@ -158,7 +130,7 @@ pub(super) async fn list(client: &mut Client, form: Form) -> Result<()> {
 }
 
 pub(super) fn show(value: &Value) -> Result<()> {
-    Ok(output::line(&Item::read(value)?.facts().text())?)
+    Ok(output::line(&facts(&read(value)?).text())?)
 }
 
 pub(super) const LISTING: &str = "bootstrap-tokens";

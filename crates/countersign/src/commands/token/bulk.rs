@@ -4,11 +4,12 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
+use countersign_api::MintedToken;
 use countersign_pki::terminal_safe;
 
 use super::handout::{HEADING, Handout};
 use super::list::{self, BadRow, Row};
-use super::mint::{Minted, hand_out};
+use super::mint::hand_out;
 use crate::cli::{CreateArgs, TokenFormat};
 use crate::client::Client;
 use crate::data_folder::create_folder;
@@ -53,7 +54,7 @@ async fn mint_all(client: &mut Client, rows: &[Row], handout: &Handout) -> Resul
         output::line(HEADING)?;
     }
     for (done, Row { line, order }) in rows.iter().enumerate() {
-        let give = |minted: &Minted| progress.aside(|| handout.give(order, minted));
+        let give = |minted: &MintedToken| progress.aside(|| handout.give(order, minted));
         let minted = hand_out(client, order, give).await;
         if let Err(error) = minted {
             drop(progress);

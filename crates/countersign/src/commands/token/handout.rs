@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use countersign_api::MintedToken;
 use countersign_keys::private_file;
 use countersign_pki::Carrier;
 use serde_json::json;
 use zeroize::Zeroizing;
 
-use super::mint::Minted;
 use super::order::Order;
 use crate::cli::TokenFormat;
 use crate::output;
@@ -36,7 +36,7 @@ impl Handout {
     }
 
     /// Hands a token out. If this fails, nobody has it.
-    pub(super) fn give(&self, order: &Order, minted: &Minted) -> Result<()> {
+    pub(super) fn give(&self, order: &Order, minted: &MintedToken) -> Result<()> {
         let text = self.text(order, minted);
         match self.file(order) {
             Some(file) => Ok(private_file::write_new(&file, text.as_bytes())?),
@@ -44,13 +44,13 @@ impl Handout {
         }
     }
 
-    fn text(&self, order: &Order, minted: &Minted) -> Zeroizing<String> {
-        let Minted {
+    fn text(&self, order: &Order, minted: &MintedToken) -> Zeroizing<String> {
+        let MintedToken {
             id,
             token,
             expires_at,
         } = minted;
-        let token = token.as_str();
+        let token = token.0.as_str();
         let mut text = Zeroizing::new(String::with_capacity(CAPACITY));
         // Writing to a string cannot fail.
         let _infallible = match self.format {
@@ -71,7 +71,7 @@ fn write_attributes(
     text: &mut String,
     carrier: &Carrier,
     order: &Order,
-    minted: &Minted,
+    minted: &MintedToken,
 ) -> std::fmt::Result {
     let (id, until) = (&minted.id, &minted.expires_at);
     writeln!(
@@ -91,9 +91,9 @@ fn write_attributes(
         }
     }
     match carrier {
-        Carrier::PresharedKey => extensions.push((carrier.word(), &minted.token)),
+        Carrier::PresharedKey => extensions.push((carrier.word(), &minted.token.0)),
         Carrier::ChallengePassword | Carrier::Attribute(_) => {
-            let (oid, token) = (carrier.oid(), quoted(&minted.token));
+            let (oid, token) = (carrier.oid(), quoted(&minted.token.0));
             write!(text, "custom_attributes:\n  {oid}: {}\n", *token)?;
         }
     }

@@ -1,146 +1,104 @@
 //! Tokens as people are shown them.
 
-use std::collections::BTreeMap;
-
-use anyhow::{Context as _, Result};
+use countersign_api::{EnrolmentToken, EnrolmentTokenDetail, TokenStatus};
 use countersign_pki::UnixTime;
-use serde::Deserialize;
-use serde_json::Value;
+use countersign_policy::Network;
 
 use crate::output::{Facts, Table};
 
-/// A token of the native API, as far as it is shown.
-#[derive(Debug, Deserialize)]
-pub(super) struct Item {
-    pub(super) id: String,
-    certname: Option<String>,
-    glob: Option<String>,
-    status: String,
-    uses: u32,
-    max_uses: u32,
-    not_before: String,
-    expires_at: String,
-    created_at: UnixTime,
-    created_by: String,
-    #[serde(default)]
-    allowed_sans: Vec<String>,
-    allowed_extensions: Option<BTreeMap<String, Vec<String>>>,
-    spki_sha256: Option<String>,
-    #[serde(default)]
-    source_cidrs: Vec<String>,
-    #[serde(default)]
-    allow_replace: bool,
-    profile: Option<String>,
-    revoked_at: Option<String>,
-    superseded_by: Option<String>,
-    locked_at: Option<String>,
-    #[serde(default)]
-    failed_uses: u32,
-    external_ref: Option<String>,
-    note: Option<String>,
-    #[serde(default)]
-    use_rows: Vec<Use>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Use {
-    certname: String,
-    spki_sha256: String,
-    state: String,
-    serial: Option<String>,
-    at: String,
-    retry_until: String,
-}
-
-impl Item {
-    pub(super) fn read(value: &Value) -> Result<Self> {
-        Self::deserialize(value)
-            .context("the server's answer cannot be understood; is it of another version?")
-    }
-
-    /// Whether there is anything left to take back: the token, its outcome, or the certificates.
-    pub(super) fn can_be_revoked(&self, certificates: bool) -> bool {
-        match self.status.as_str() {
-            "active" | "reserved" | "issued" | "locked" => true,
-            _ => certificates && self.uses > 0,
+/// Whether there is anything left to take back: the token, its outcome, or the certificates.
+pub(super) fn can_be_revoked(token: &EnrolmentToken, certificates: bool) -> bool {
+    match token.status {
+        TokenStatus::Active | TokenStatus::Reserved | TokenStatus::Issued | TokenStatus::Locked => {
+            true
+        }
+        TokenStatus::Exhausted | TokenStatus::Expired | TokenStatus::Revoked => {
+            certificates && token.uses > 0
         }
     }
+}
 
-    fn name(&self) -> &str {
-        let name = self.certname.as_deref().or(self.glob.as_deref());
-        name.unwrap_or_default()
-    }
+fn name(token: &EnrolmentToken) -> &str {
+    let name = token.certname.as_deref().or(token.glob.as_deref());
+    name.unwrap_or_default()
+}
 
-    fn used(&self) -> String {
-        format!("{} of {}", self.uses, self.max_uses)
-    }
+fn used(token: &EnrolmentToken) -> String {
+    format!("{} of {}", token.uses, token.max_uses)
+}
 
-    pub(super) fn facts(&self) -> Facts {
-        let mut facts = Facts::default();
-        let said = |text: &Option<String>| text.clone().unwrap_or_default();
-        let extensions = self.allowed_extensions.as_ref().map(|permitted| {
-            let each = permitted
-                .iter()
-                .map(|(oid, values)| format!("{oid} {}", values.join(" or ")));
-            match each.collect::<Vec<_>>().join(", ") {
-                none if none.is_empty() => "none".to_owned(),
-                some => some,
-            }
-        });
-        let revoked = match (&self.revoked_at, &self.superseded_by) {
-            (Some(at), Some(by)) => format!("{at}, superseded by {by}"),
-            (Some(at), None) => at.clone(),
-            (None, _) => String::new(),
-        };
-        let misused = match self.failed_uses {
-            0 => String::new(),
-            times => format!("{times} times"),
-        };
-        facts.add("id", &self.id);
-        facts.add("name", self.name());
-        facts.add("status", &self.status);
-        facts.add("used", &self.used());
-        facts.add("good from", &self.not_before);
-        facts.add("good until", &self.expires_at);
-        facts.add(
-            "minted",
-            &format!("{} by {}", self.created_at, self.created_by),
-        );
-        facts.add("revoked", &revoked);
-        facts.add("locked", &said(&self.locked_at));
-        facts.add("misused", &misused);
-        facts.add("names", &self.allowed_sans.join(", "));
-        facts.add("extensions", &said(&extensions));
-        facts.add("key", &said(&self.spki_sha256));
-        facts.add("networks", &self.source_cidrs.join(", "));
-        facts.add(
-            "replaces",
-            if self.allow_replace {
-                "the certificate that the name has"
-            } else {
-                ""
-            },
-        );
-        facts.add("signer", &said(&self.profile));
-        facts.add("reference", &said(&self.external_ref));
-        facts.add("note", &said(&self.note));
-        for (place, row) in self.use_rows.iter().enumerate() {
-            let label = if place == 0 { "uses" } else { "" };
-            let serial = row
-                .serial
-                .as_ref()
-                .map(|serial| format!(", certificate {serial}"));
-            let serial = serial.unwrap_or_default();
-            facts.add(
-                label,
-                &format!(
-                    "{} {} at {}{serial}, again until {}, key {}",
-                    row.certname, row.state, row.at, row.retry_until, row.spki_sha256
-                ),
-            );
+/// Everything about a token.
+pub(super) fn facts(detail: &EnrolmentTokenDetail) -> Facts {
+    let token = &detail.token;
+    let mut facts = Facts::default();
+    let said = |text: &Option<String>| text.clone().unwrap_or_default();
+    let extensions = token.allowed_extensions.as_ref().map(|permitted| {
+        let each = permitted
+            .iter()
+            .map(|(oid, values)| format!("{oid} {}", values.join(" or ")));
+        match each.collect::<Vec<_>>().join(", ") {
+            none if none.is_empty() => "none".to_owned(),
+            some => some,
         }
-        facts
+    });
+    let revoked = match (token.revoked_at, &token.superseded_by) {
+        (Some(at), Some(by)) => format!("{at}, superseded by {by}"),
+        (Some(at), None) => at.to_string(),
+        (None, _) => String::new(),
+    };
+    let misused = match token.failed_uses {
+        0 => String::new(),
+        times => format!("{times} times"),
+    };
+    let networks: Vec<String> = token.source_cidrs.iter().map(Network::to_string).collect();
+    facts.add("id", &token.id.0);
+    facts.add("name", name(token));
+    facts.add("status", token.status.word());
+    facts.add("used", &used(token));
+    facts.add("good from", &token.not_before.to_string());
+    facts.add("good until", &token.expires_at.to_string());
+    facts.add(
+        "minted",
+        &format!("{} by {}", token.created_at, token.created_by),
+    );
+    facts.add("revoked", &revoked);
+    facts.add("locked", &said(&token.locked_at.map(|at| at.to_string())));
+    facts.add("misused", &misused);
+    facts.add("names", &token.allowed_sans.join(", "));
+    facts.add("extensions", &said(&extensions));
+    facts.add("key", &said(&token.spki_sha256));
+    facts.add("networks", &networks.join(", "));
+    facts.add(
+        "replaces",
+        if token.allow_replace {
+            "the certificate that the name has"
+        } else {
+            ""
+        },
+    );
+    facts.add("signer", &said(&token.profile));
+    facts.add("reference", &said(&token.external_ref));
+    facts.add("note", &said(&token.note));
+    for (place, row) in detail.use_rows.iter().enumerate() {
+        let label = if place == 0 { "uses" } else { "" };
+        let serial = row
+            .serial
+            .as_ref()
+            .map(|serial| format!(", certificate {serial}"));
+        let serial = serial.unwrap_or_default();
+        facts.add(
+            label,
+            &format!(
+                "{} {} at {}{serial}, again until {}, key {}",
+                row.certname,
+                row.state.word(),
+                row.at,
+                row.retry_until,
+                row.spki_sha256
+            ),
+        );
     }
+    facts
 }
 
 /// A table of tokens.
@@ -179,25 +137,23 @@ impl Report {
         }
     }
 
-    pub(super) fn add(&mut self, value: &Value) -> Result<()> {
-        let item = Item::read(value)?;
+    pub(super) fn add(&mut self, item: &EnrolmentToken) {
         let third = match self.kind {
-            Kind::All => item.used(),
+            Kind::All => used(item),
             Kind::Unused { now } => age(item.created_at, now),
         };
         let note = item.note.as_deref().unwrap_or_default();
         let cells = [
-            &item.id,
-            item.name(),
-            &item.status,
+            &item.id.0,
+            name(item),
+            item.status.word(),
             &third,
-            &item.expires_at,
+            &item.expires_at.to_string(),
             note,
         ];
         self.table.row(cells);
         self.count += 1;
-        self.active += usize::from(item.status == "active");
-        Ok(())
+        self.active += usize::from(item.status == TokenStatus::Active);
     }
 
     /// Nothing if there was nothing.

@@ -327,7 +327,7 @@ mod tests {
     fn bodies(text: &str, flags: &[&str]) -> Vec<(u64, Value)> {
         let rows = rows(text, &common(flags)).unwrap();
         rows.iter()
-            .map(|row| (row.line, row.order.body()))
+            .map(|row| (row.line, json!(row.order.body())))
             .collect()
     }
 

@@ -1,50 +1,22 @@
 //! Minting one token, so that none is ever minted unseen.
 
-use std::io;
-
 use anyhow::{Context as _, Result, anyhow, bail};
+use countersign_api::{ErrorBody, MintedToken, TokenId};
 use countersign_authority::TokenText;
 use http::{Method, StatusCode};
-use serde::Deserialize;
-use serde_json::Value;
-use zeroize::Zeroizing;
+use serde_json::json;
 
 use super::super::csr::accepted;
 use super::super::machine::place;
 use super::order::Order;
 use crate::client::{Client, Reply};
 
-/// A new token. It has no debug form.
-pub(super) struct Minted {
-    pub(super) id: String,
-    pub(super) token: Zeroizing<String>,
-    pub(super) expires_at: String,
-}
-
-#[derive(Deserialize)]
-struct Answer {
-    id: String,
-    token: Zeroized,
-    expires_at: String,
-}
-
-/// A text that is overwritten when it is no longer needed.
-#[derive(Deserialize)]
-#[serde(from = "String")]
-pub(super) struct Zeroized(pub(super) Zeroizing<String>);
-
-impl From<String> for Zeroized {
-    fn from(text: String) -> Self {
-        Self(Zeroizing::new(text))
-    }
-}
-
 /// Mints a token and hands it out. One that cannot be handed out is revoked.
 pub(super) async fn hand_out(
     client: &mut Client,
     order: &Order,
-    give: impl FnOnce(&Minted) -> Result<()>,
-) -> Result<Minted> {
+    give: impl FnOnce(&MintedToken) -> Result<()>,
+) -> Result<MintedToken> {
     let minted = mint(client, order).await?;
     if let Err(error) = give(&minted) {
         let id = &minted.id;
@@ -60,8 +32,8 @@ pub(super) async fn hand_out(
 
 /// Mints a token. An order whose answer is lost is sent again under the same key; if it was carried out, what nobody has
 /// seen is revoked, and another one minted.
-async fn mint(client: &mut Client, order: &Order) -> Result<Minted> {
-    let body = order.body();
+async fn mint(client: &mut Client, order: &Order) -> Result<MintedToken> {
+    let body = json!(order.body());
     let mut key = random_key()?;
     let mut was_lost = false;
     loop {
@@ -73,54 +45,40 @@ async fn mint(client: &mut Client, order: &Order) -> Result<Minted> {
                 }
                 Some(_) | None => return read(&accepted(reply)?),
             },
-            Err(error) if was_sent(&error) && !was_lost => was_lost = true,
-            Err(error) if was_sent(&error) || was_lost => {
-                return Err(error.context(format!(
+            Err(error) if error.may_have_arrived() && !was_lost => was_lost = true,
+            Err(error) if error.may_have_arrived() || was_lost => {
+                return Err(anyhow::Error::from(error).context(format!(
                     "it is not known whether a token was minted; `countersign token list --certname {}` shows it, and `countersign token revoke` takes it back",
                     order.name
                 )));
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
     }
 }
 
 /// Takes back a token that nobody has.
-async fn revoke(client: &mut Client, id: &str) -> Result<()> {
-    let path = place("tokens", id);
+async fn revoke(client: &mut Client, id: &TokenId) -> Result<()> {
+    let path = place("tokens", &id.0);
     let reply = client.call(Method::DELETE, &path, None).await?;
     accepted(reply).map(drop)
 }
 
-fn read(reply: &Reply) -> Result<Minted> {
-    let Answer {
-        id,
-        token: Zeroized(token),
-        expires_at,
-    } = reply.json()?;
-    match TokenText::parse(&token) {
-        Ok(read) if read.id().as_str() == id => Ok(Minted {
-            id,
-            token,
-            expires_at,
-        }),
+fn read(reply: &Reply) -> Result<MintedToken> {
+    let minted: MintedToken = reply.json()?;
+    match TokenText::parse(&minted.token.0) {
+        Ok(read) if read.id().as_str() == minted.id.0 => Ok(minted),
         Ok(_) | Err(_) => bail!("the server's answer holds no token; is it of another version?"),
     }
 }
 
 /// The token that came of the same order before.
-fn carried_out_before(reply: &Reply) -> Option<String> {
+fn carried_out_before(reply: &Reply) -> Option<TokenId> {
     if reply.status != StatusCode::CONFLICT {
         return None;
     }
-    let told: Value = serde_json::from_slice(&reply.body).ok()?;
-    told.get("id")?.as_str().map(str::to_owned)
-}
-
-/// Whether the server may have got what was sent: the connection stood.
-fn was_sent(error: &anyhow::Error) -> bool {
-    let stood = |cause: &(dyn std::error::Error + 'static)| cause.is::<hyper::Error>();
-    error.chain().any(stood) || !error.chain().any(|cause| cause.is::<io::Error>())
+    let told: ErrorBody = serde_json::from_slice(&reply.body).ok()?;
+    told.id
 }
 
 fn random_key() -> Result<String> {

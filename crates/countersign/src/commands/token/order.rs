@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use countersign_api::TokenOrder;
 use countersign_authority::looks_like_a_token;
-use countersign_pki::{Oid, UnixTime, oid};
+use countersign_pki::{Oid, oid};
 use countersign_policy::{Network, SignerName};
 use countersign_server::puppet::Certname;
-use serde_json::{Map, Value, json};
 
 use crate::cli::{ExtensionArg, TermArgs};
+use crate::config::Span;
 
 /// An order that the server may still refuse.
 #[derive(Debug)]
@@ -35,7 +36,7 @@ impl Order {
             check_san(san)?;
         }
         for ExtensionArg { name, .. } in &terms.extension {
-            if oid::puppet_oid(name).is_none() && Oid::parse(name).is_err() {
+            if oid::registered_oid(name).is_none() && Oid::parse(name).is_err() {
                 return Err(format!(
                     "{name:?} is no extension: write a name such as pp_role, or an object identifier"
                 ));
@@ -58,51 +59,34 @@ impl Order {
     }
 
     /// As the native API takes it.
-    pub(super) fn body(&self) -> Value {
-        let TermArgs {
+    pub(super) fn body(&self) -> TokenOrder {
+        let terms = self.terms.clone();
+        let name = Some(self.name.clone());
+        let (certname, glob) = match terms.glob {
+            true => (None, name),
+            false => (name, None),
+        };
+        let owned = |values: Vec<&str>| values.into_iter().map(str::to_owned).collect();
+        let extensions = self.extensions().into_iter();
+        let extensions: BTreeMap<_, _> = extensions
+            .map(|(name, values)| (name.to_owned(), owned(values)))
+            .collect();
+        TokenOrder {
+            certname,
             glob,
-            ttl,
-            max_uses,
-            not_before,
-            san,
-            extension: _,
-            spki,
-            source,
-            allow_replace,
-            keep_existing,
-            profile,
-            external_ref,
-            note,
-        } = &self.terms;
-        let list = |texts: &[String]| (!texts.is_empty()).then(|| json!(texts));
-        let switch = |on: bool| on.then_some(Value::Bool(true));
-        let binding = if *glob { "glob" } else { "certname" };
-        let extensions = self.extensions();
-        let fields = [
-            (binding, Some(json!(self.name))),
-            ("ttl_seconds", ttl.map(|ttl| json!(ttl.as_seconds()))),
-            ("max_uses", max_uses.map(|uses| json!(uses))),
-            ("not_before", not_before.map(|at: UnixTime| json!(at))),
-            ("allowed_sans", list(san)),
-            (
-                "allowed_extensions",
-                (!extensions.is_empty()).then(|| json!(extensions)),
-            ),
-            ("spki_sha256", spki.as_ref().map(|spki| json!(spki))),
-            ("source_cidrs", list(source)),
-            ("allow_replace", switch(*allow_replace)),
-            ("keep_existing", switch(*keep_existing)),
-            ("profile", profile.as_ref().map(|signer| json!(signer))),
-            (
-                "external_ref",
-                external_ref.as_ref().map(|text| json!(text)),
-            ),
-            ("note", note.as_ref().map(|text| json!(text))),
-        ];
-        let said = fields
-            .into_iter()
-            .filter_map(|(name, value)| Some((name.to_owned(), value?)));
-        Value::Object(said.collect::<Map<_, _>>())
+            ttl_seconds: terms.ttl.map(Span::as_seconds),
+            max_uses: terms.max_uses.map(u64::from),
+            not_before: terms.not_before,
+            allowed_sans: terms.san,
+            allowed_extensions: Some(extensions).filter(|values| !values.is_empty()),
+            spki_sha256: terms.spki,
+            source_cidrs: terms.source,
+            allow_replace: terms.allow_replace,
+            keep_existing: terms.keep_existing,
+            profile: terms.profile,
+            external_ref: terms.external_ref.unwrap_or_default(),
+            note: terms.note.unwrap_or_default(),
+        }
     }
 
     pub(super) fn is_glob(&self) -> bool {
@@ -218,6 +202,8 @@ fn fingerprint(text: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::cli::{Cli, Command, TokenCommand};
     use clap::Parser as _;
@@ -238,7 +224,10 @@ mod tests {
     #[test]
     fn only_what_is_said_is_ordered() {
         let plain = order(&["Web01.example.com"]).unwrap();
-        assert_eq!(plain.body(), json!({"certname": "web01.example.com"}));
+        assert_eq!(
+            json!(plain.body()),
+            json!({"certname": "web01.example.com"})
+        );
         let spki = "AB:".repeat(31) + "CD";
         let all = order(&[
             "*.dmz.example.com",
@@ -264,7 +253,7 @@ mod tests {
             "spki_sha256": "ab".repeat(31) + "cd", "source_cidrs": ["192.0.2.0/24"], "allow_replace": true,
             "keep_existing": true, "profile": "countersign.dev/puppet-agent", "external_ref": "foreman:42", "note": "rack 7",
         });
-        assert_eq!(all.unwrap().body(), expected);
+        assert_eq!(json!(all.unwrap().body()), expected);
     }
 
     #[test]

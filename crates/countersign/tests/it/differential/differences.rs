@@ -236,19 +236,25 @@ pub(crate) static ALL: &[Difference] = &[
         reason: "what is too long is refused before it is read",
     },
     Difference {
-        calls: &["an extension twice"],
+        calls: &["an extension twice", "an extension request without a value"],
         statuses: (200, 400),
         fields: ALL_FIELDS,
-        reason: "RFC 5280 4.2 forbids it, and Puppet Server breaks its own listing with it (next two)",
+        reason: "RFC 5280 4.2 and RFC 2986 4.1 forbid it, and Puppet Server breaks its own listing with it (next two)",
     },
     Difference {
-        calls: &["a listing after an extension twice"],
+        calls: &[
+            "a listing after an extension twice",
+            "a listing after an extension request without a value",
+        ],
         statuses: (500, 200),
         fields: ALL_FIELDS,
         reason: "nobody can break the listing for others",
     },
     Difference {
-        calls: &["the status after an extension twice"],
+        calls: &[
+            "the status after an extension twice",
+            "the status after an extension request without a value",
+        ],
         statuses: (500, 404),
         fields: &[Status, Body],
         reason: "such a request was not taken",

@@ -591,6 +591,60 @@ const ROWS: &[Row] = &[
         &["Denied"],
     ),
     ok(
+        "apply on the server",
+        &["apply", "--server-side", "-f", "-"],
+        Input::Labelled("{n}-ssa"),
+        &["{n}-ssa serverside-applied"],
+    ),
+    ok(
+        "apply on the server again",
+        &["apply", "--server-side", "-f", "-"],
+        Input::Labelled("{n}-ssa"),
+        &["{n}-ssa serverside-applied"],
+    ),
+    ok(
+        "label what was applied",
+        &[
+            "label",
+            "--overwrite",
+            "csr",
+            "{n}-ssa",
+            "applied=otherwise",
+        ],
+        Input::Nothing,
+        &["labeled"],
+    ),
+    fails(
+        "apply on the server against another",
+        &["apply", "--server-side", "-f", "-"],
+        Input::Labelled("{n}-ssa"),
+        &["Apply failed with 1 conflict", ".metadata.labels.applied"],
+    ),
+    ok(
+        "apply on the server by force",
+        &["apply", "--server-side", "--force-conflicts", "-f", "-"],
+        Input::Labelled("{n}-ssa"),
+        &["{n}-ssa serverside-applied"],
+    ),
+    ok(
+        "owners of fields",
+        &[
+            "get",
+            "csr",
+            "{n}-ssa",
+            "-o",
+            "jsonpath={.metadata.managedFields[*].operation}",
+        ],
+        Input::Nothing,
+        &["Apply"],
+    ),
+    ok(
+        "roles applied on the server",
+        &["apply", "--server-side", "--force-conflicts", "-f", "-"],
+        Input::Text(ROLE),
+        &["{n}-approver serverside-applied"],
+    ),
+    ok(
         "delete",
         &["delete", "csr", "{n}-a"],
         Input::Nothing,
@@ -634,12 +688,7 @@ const ROWS: &[Row] = &[
 
 /// What kubectl 1.20 cannot do, and why.
 const TOO_OLD: &[(&str, &str)] = &[
-    ("explain", ONLY_OPENAPI_2),
-    ("explain a field", ONLY_OPENAPI_2),
-    ("explain a role", ONLY_OPENAPI_2),
     ("whoami", "the command came with 1.26"),
-    // It finds no parameter `dryRun` and does not even ask.
-    ("dry run", ONLY_OPENAPI_2),
     // The server's own judgement of fields is asked for since 1.25.
     ("unknown field", ONLY_OPENAPI_2),
 ];

@@ -5,6 +5,7 @@ mod informers;
 mod kube_rs;
 mod kubectl;
 mod kubelet;
+mod leaders;
 mod python;
 mod watching;
 

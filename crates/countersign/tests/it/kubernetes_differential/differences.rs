@@ -40,6 +40,15 @@ impl Difference {
     }
 }
 
+/// Why answers differ, each reason once.
+pub(crate) fn reasons() -> BTreeSet<String> {
+    let listed: Vec<Difference> = table::parse("differences.yaml");
+    listed
+        .into_iter()
+        .map(|difference| difference.reason)
+        .collect()
+}
+
 /// What differs.
 struct Found {
     path: String,

@@ -4,9 +4,9 @@
 //!
 //! Both get the table of `calls/*.yaml`, whose order matters: later calls meet what earlier ones left.
 
-mod certificate;
+pub(crate) mod certificate;
 mod differences;
-mod requests;
+pub(crate) mod requests;
 mod shape;
 mod side;
 mod table;
@@ -59,3 +59,31 @@ fn answers_are_those_of_kube_apiserver() {
     }
     findings.finish(&steps);
 }
+
+/// Both ways: a reason that is not in the manual, and a point of the manual that is no difference any more.
+#[test]
+fn the_manual_lists_every_difference() {
+    let (_, section) = MANUAL.split_once("\n### In detail\n").unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let mut points = Vec::<String>::new();
+    for line in section.lines() {
+        match (line.strip_prefix("- "), points.last_mut()) {
+            (Some(begin), _) => points.push(begin.to_owned()),
+            (None, Some(point)) if line.starts_with("  ") => {
+                point.push(' ');
+                point.push_str(line.trim());
+            }
+            (None, _) => {}
+        }
+    }
+    let points: BTreeSet<String> = points.into_iter().collect();
+    let reasons = differences::reasons();
+    let missing: Vec<&String> = reasons.difference(&points).collect();
+    let surplus: Vec<&String> = points.difference(&reasons).collect();
+    assert!(
+        missing.is_empty() && surplus.is_empty(),
+        "not in the manual: {missing:#?}\nin the manual alone: {surplus:#?}"
+    );
+}
+
+const MANUAL: &str = include_str!("../../../../../docs/kubernetes.md");

@@ -8,12 +8,19 @@ use serde_json::{Map, Value, json};
 use super::certificate;
 
 /// What is compared.
-pub(crate) fn of(answer: &Answer) -> Value {
+pub(crate) fn of(answer: &Answer, owners: bool) -> Value {
     let kind = answer.header("content-type").unwrap_or_default();
-    let body = match kind.contains("protobuf") {
-        true => protobuf(&answer.body),
-        false => body(&answer.text()),
+    let mut body = match kind {
+        kind if kind.contains("protobuf") => protobuf(&answer.body),
+        kind if kind.contains("yaml") => {
+            let value: Result<Value, _> = serde_saphyr::from_str(&answer.text());
+            value.map_or(Value::Null, normal)
+        }
+        _ => body(&answer.text()),
     };
+    if !owners {
+        forget_owners(&mut body);
+    }
     let warnings: Vec<&str> = answer
         .headers
         .iter()
@@ -48,6 +55,8 @@ fn protobuf(body: &[u8]) -> Value {
     let kinds = [
         "CertificateSigningRequestList",
         "CertificateSigningRequest",
+        "Lease",
+        "Event",
         "Status",
     ];
     let has = |kind: &&str| {
@@ -68,8 +77,6 @@ fn normal(value: Value) -> Value {
 }
 
 fn object(mut members: Map<String, Value>) -> Value {
-    // Countersign keeps no record of who set which field.
-    members.remove("managedFields");
     certificate::open(&mut members);
     let normal = members.into_iter().map(|(name, value)| {
         let value = match (name.as_str(), &value) {
@@ -77,6 +84,19 @@ fn object(mut members: Map<String, Value>) -> Value {
             ("continue", Value::String(text)) if !text.is_empty() => json!("<continue>"),
             ("cells", Value::Array(cells)) => cells.iter().map(cell).collect(),
             ("resourceRules" | "nonResourceRules", Value::Array(rules)) => sorted(rules),
+            // The reference looks at managers in no order.
+            ("causes", Value::Array(causes))
+                if causes
+                    .iter()
+                    .any(|it| it["reason"] == "FieldManagerConflict") =>
+            {
+                sorted(causes)
+            }
+            // By time, and then by name: whether two come in the same second is a matter of luck.
+            ("managedFields", Value::Array(entries)) => {
+                let entries: Vec<Value> = entries.iter().cloned().map(normal).collect();
+                sorted(&entries)
+            }
             ("groups", Value::Array(groups)) if groups.iter().any(|g| g["versions"].is_array()) => {
                 served(groups, |group| &group["name"])
             }
@@ -88,6 +108,18 @@ fn object(mut members: Map<String, Value>) -> Value {
         (name, value)
     });
     Value::Object(normal.collect())
+}
+
+/// Who set which field is compared where that is the question: of requests it is noted only from the first apply on.
+fn forget_owners(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.remove("managedFields");
+            members.values_mut().for_each(forget_owners);
+        }
+        Value::Array(items) => items.iter_mut().for_each(forget_owners),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 /// Of the groups of APIs, those that both serve.
@@ -202,7 +234,8 @@ pub(crate) fn pem_of(value: &Value) -> Option<Vec<u8>> {
         .then_some(bytes)
 }
 
-const PATTERNS: [(&str, &str); 3] = [
+const PATTERNS: [(&str, &str); 4] = [
+    ("0000-00-00T00:00:00.000000Z", "<microtime>"),
     ("hhhhhhhh-hhhh-hhhh-hhhh-hhhhhhhhhhhh", "<uid>"),
     ("0000-00-00T00:00:00Z", "<time>"),
     (
@@ -211,10 +244,12 @@ const PATTERNS: [(&str, &str); 3] = [
     ),
 ];
 
-const SERVED: [&str; 4] = [
+const SERVED: [&str; 6] = [
     "authentication.k8s.io",
     "authorization.k8s.io",
     "certificates.k8s.io",
+    "coordination.k8s.io",
+    "events.k8s.io",
     "rbac.authorization.k8s.io",
 ];
 

@@ -36,6 +36,9 @@ pub(crate) struct Step {
     pub(crate) keep: Option<String>,
     /// Asked again until the answer has this, as in `status.certificate`.
     pub(crate) until: Option<String>,
+    /// Whether it is compared who set which field.
+    #[serde(default)]
+    pub(crate) owners: bool,
     /// Whether the answer matters; else the call only brings both servers to the same state.
     #[serde(default = "yes")]
     pub(crate) compared: bool,
@@ -136,6 +139,7 @@ impl Certified {
             padding: 0,
             keep: None,
             until: None,
+            owners: false,
             compared: true,
         };
         let created = Step {
@@ -218,11 +222,20 @@ fn yes() -> bool {
     true
 }
 
-const PARTS: [&str; 8] = [
-    "creating", "reading", "changing", "deciding", "watching", "deleting", "surface", "rights",
+const PARTS: [&str; 10] = [
+    "creating",
+    "reading",
+    "changing",
+    "deciding",
+    "watching",
+    "deleting",
+    "surface",
+    "rights",
+    "coordinating",
+    "applying",
 ];
 
-const PLACES: [(&str, &str); 10] = [
+const PLACES: [(&str, &str); 15] = [
     (
         "csr",
         "/apis/certificates.k8s.io/v1/certificatesigningrequests",
@@ -248,4 +261,15 @@ const PLACES: [(&str, &str); 10] = [
     ("ssr", "/apis/authentication.k8s.io/v1/selfsubjectreviews"),
     ("authorization", "/apis/authorization.k8s.io/v1"),
     ("apis", "/apis"),
+    ("core", "/api/v1"),
+    ("coordination", "/apis/coordination.k8s.io/v1"),
+    (
+        "leases",
+        "/apis/coordination.k8s.io/v1/namespaces/default/leases",
+    ),
+    ("events", "/api/v1/namespaces/default/events"),
+    (
+        "newevents",
+        "/apis/events.k8s.io/v1/namespaces/default/events",
+    ),
 ];

@@ -69,7 +69,11 @@ fn a_wrong_token_is_denied_or_left_to_a_person_and_no_other_rule_is_asked() {
         ] {
             let verdict = Asking::of(NAME).decided(&token_then_list(tokens), evidence.clone());
             let said = verdict.explanation();
-            assert_eq!((said.effect, &*said.code), (effect, code), "{tokens:?}");
+            assert_eq!(
+                (said.effect, said.code.as_str()),
+                (effect, code),
+                "{tokens:?}"
+            );
             assert_eq!(said.steps.len(), 1, "{code}: {:?}", said.steps);
             assert!(!said.retry && !said.is_stopped(), "{code}");
             let by = (effect == Effect::Deny).then(|| Deciding::rule("token"));
@@ -95,7 +99,7 @@ fn without_a_token_other_rules_may_approve_and_else_the_configuration_decides() 
         let verdict = Asking::of(other).decided(&token_then_list(tokens), missing());
         let said = verdict.explanation();
         assert_eq!(said.effect, effect, "{tokens:?}");
-        assert_eq!(said.code, "token_missing", "{tokens:?}");
+        assert_eq!(said.code.as_str(), "token_missing", "{tokens:?}");
         assert_eq!(said.steps.len(), 2, "all rules were asked");
         let by = (effect == Effect::Deny).then(|| Deciding::rule("token"));
         assert_eq!(said.by, by, "{tokens:?}");
@@ -110,7 +114,7 @@ fn without_a_token_other_rules_may_approve_and_else_the_configuration_decides() 
     let verdict = Asking::of(NAME).decided(&stops, down);
     let said = verdict.explanation();
     assert_eq!(
-        (said.effect, &*said.code),
+        (said.effect, said.code.as_str()),
         (Effect::Pending, "store_unavailable")
     );
     assert!(said.is_stopped());
@@ -121,7 +125,7 @@ fn without_a_token_other_rules_may_approve_and_else_the_configuration_decides() 
     };
     let verdict = Asking::of(NAME).decided(&nobody_looks, Evidence::none());
     let said = verdict.explanation();
-    assert_eq!((said.effect, &*said.code), (Effect::Pending, ""));
+    assert_eq!((said.effect, said.code.as_str()), (Effect::Pending, ""));
 }
 
 #[test]
@@ -198,7 +202,7 @@ fn else_and_unavailable_mean_what_they_mean_for_other_kinds() {
         let evidence = Evidence::none().with_token(facts, 0);
         let verdict = Asking::of(NAME).decided(&policy, evidence);
         let said = verdict.explanation();
-        assert_eq!((said.effect, &*said.code), (effect, code), "{case}");
+        assert_eq!((said.effect, said.code.as_str()), (effect, code), "{case}");
         assert_eq!(said.is_stopped(), stopped, "{case}");
     }
 }
@@ -275,7 +279,7 @@ fn a_token_and_a_webhook_must_both_hold_and_the_token_is_asked_first() {
         };
         let verdict = Asking::of(NAME).decided(&policy, evidence);
         let said = verdict.explanation();
-        assert_eq!((said.effect, &*said.code), (effect, code), "{case}");
+        assert_eq!((said.effect, said.code.as_str()), (effect, code), "{case}");
         assert_eq!(verdict.uses().len(), uses, "{case}");
         assert_eq!(said.token.is_some(), uses == 1, "{case}");
         assert_eq!(said.lifetime.is_some(), uses == 1, "{case}");
@@ -395,7 +399,7 @@ fn a_window_that_wants_a_token_is_worth_what_the_token_is() {
         let evidence = evidence.with_window(Ok(Some(window.clone())), 0);
         let verdict = Asking::of(NAME).decided(&policy, evidence);
         let said = verdict.explanation().clone();
-        assert_eq!((said.effect, &*said.code), (effect, code), "{case}");
+        assert_eq!((said.effect, said.code.as_str()), (effect, code), "{case}");
         let found = Found::of(verdict);
         assert_eq!(found.uses.len(), uses, "{case}");
         let tokens = found.uses.iter().filter_map(Use::token).count();

@@ -1,7 +1,7 @@
 //! Of several things that are wrong with a token, the first of a fixed list is reported: theft before what ends by itself.
 
 use countersign_pki::oid;
-use countersign_policy::{Network, Token, TokenBinding, is_misuse};
+use countersign_policy::{Network, ReasonCode, Token, TokenBinding};
 use countersign_testkit::keys;
 use proptest::prelude::*;
 
@@ -116,7 +116,12 @@ fn each_fault_has_its_code() {
         let (code, reason) = reported(&[fault]).unwrap();
         assert_eq!(code, fault.code, "{}", fault.name);
         assert!(reason.starts_with("enrolment token aaaqeayeaudaocaj: "));
-        assert_eq!(is_misuse(&code), fault.is_misuse, "{}", fault.name);
+        assert_eq!(
+            ReasonCode::from(code).is_misuse(),
+            fault.is_misuse,
+            "{}",
+            fault.name
+        );
     }
 }
 

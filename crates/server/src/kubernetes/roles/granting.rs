@@ -1,16 +1,19 @@
 //! The four kinds, as far as writing them differs.
 
+use countersign_authority::Revision;
 use countersign_kapi::rbac::book::RbacKind;
 use countersign_kapi::rbac::escalation::{EscalationFault, RoleDraft};
 use countersign_kapi::rbac::{
     ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject, cover,
     validate,
 };
-use countersign_kapi::{FieldError, UserInfo};
+use countersign_kapi::{FieldError, Resource, UserInfo};
 
-use super::super::answer::first_bytes;
+use super::super::KubernetesDoor;
+use super::super::answer::{Refusal, first_bytes};
 use super::super::authorizer::Authorizer;
 use super::super::feed::Cached;
+use super::super::objects::{Kept, Writer};
 
 /// Who writes something, and where.
 pub(super) struct Granter<'a> {
@@ -33,6 +36,62 @@ pub(super) trait Granting: Cached {
 
     /// What it grants, for the audit log.
     fn detail(&self) -> String;
+}
+
+impl<T: Granting> Kept for T {
+    const IS_NOTED: bool = true;
+
+    fn faults(&self, old: Option<&Self>) -> Vec<FieldError> {
+        Granting::faults(self, old)
+    }
+
+    /// Whether the writer holds what is granted. What only says who waits for the deletion grants nothing.
+    fn admit(&self, old: Option<&Self>, writer: &Writer<'_>) -> Result<(), Refusal> {
+        if old.is_some_and(|old| differ_in_deletion_alone(old, self)) {
+            return Ok(());
+        }
+        let granter = Granter {
+            authorizer: &writer.door.authorizer,
+            user: writer.user.info(),
+            name: writer.name,
+        };
+        let name = &self.metadata().name;
+        self.check(old, &granter)
+            .map_err(|fault| escalation_refusal(fault, T::RESOURCE, name))
+    }
+
+    fn detail(&self) -> Option<String> {
+        Some(Granting::detail(self))
+    }
+
+    /// It counts for every later call before its writer hears of it.
+    async fn settle(door: &KubernetesDoor, at: Revision) -> Result<(), Refusal> {
+        Ok(door.authorizer.settle(&door.authority, at).await?)
+    }
+}
+
+/// Why somebody may not write a role or a binding, as they are told.
+fn escalation_refusal(fault: EscalationFault, of: Resource<'_>, name: &str) -> Refusal {
+    match fault {
+        EscalationFault::NoSuchRole { resource, name } => {
+            let role = Resource { resource, ..of };
+            role.not_found(&name).into()
+        }
+        fault => of.not_admitted(name, &fault.to_string()).into(),
+    }
+}
+
+/// Whether nothing else was changed than who waits for the deletion of an object, and what it belongs to.
+fn differ_in_deletion_alone<T: Granting>(old: &T, new: &T) -> bool {
+    let mut same = new.clone();
+    let meta = same.metadata_mut();
+    meta.finalizers.clone_from(&old.metadata().finalizers);
+    meta.owner_references
+        .clone_from(&old.metadata().owner_references);
+    // Who wrote which field is not a grant either.
+    meta.managed_fields
+        .clone_from(&old.metadata().managed_fields);
+    same == *old
 }
 
 /// The beginning of what rules allow, and how many there are.

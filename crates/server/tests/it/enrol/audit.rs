@@ -1,9 +1,10 @@
 //! The audit log over the native interface.
 
+use countersign_api::Checkpoint;
 use countersign_authority::SealKey as _;
 use countersign_authority::sealing::verification::{Verifier, Wants};
 use countersign_keys::{AuditKey, FileKeys, KeySpec};
-use countersign_server::enrol::{AuditItem, Checkpoint, SealItem};
+use countersign_server::enrol::{head_of, record_of, seal_of};
 use serde_json::{Value, json};
 
 use super::{Office, column};
@@ -90,28 +91,28 @@ async fn seals_and_entries_are_verified_from_outside() {
     let path = folder.path().join("key.pem");
     FileKeys::generate_file(&path, KeySpec::P256).unwrap();
     let key = AuditKey::load(&path).unwrap();
-    office.world.authority.seal_audit(&key).await.unwrap();
+    office.world.authority.audit.seal(&key).await.unwrap();
     office.agent("web03").await;
-    office.world.authority.seal_audit(&key).await.unwrap();
+    office.world.authority.audit.seal(&key).await.unwrap();
 
     let checkpoint = office.get("audit/checkpoint").await;
     let checkpoint: Checkpoint = serde_json::from_value(checkpoint).unwrap();
     let verifier = Verifier::new(vec![key.spki_der().to_vec()]);
     let mut verifier = verifier
-        .with_checkpoint(checkpoint.head().unwrap())
+        .with_checkpoint(head_of(&checkpoint).unwrap())
         .unwrap();
     let mut seals = all(&office, "audit/seals?limit=1").await.into_iter();
     let mut entries = all(&office, "audit?limit=3&stored=true").await.into_iter();
     loop {
         match verifier.wants() {
             Wants::Seal => {
-                let item = seals.next().map(serde_json::from_value::<SealItem>);
-                let seal = item.map(|item| item.unwrap().seal().unwrap());
+                let item = seals.next().map(serde_json::from_value);
+                let seal = item.map(|item| seal_of(&item.unwrap()).unwrap());
                 verifier.seal(seal).unwrap();
             }
             Wants::Entry => {
-                let item = entries.next().map(serde_json::from_value::<AuditItem>);
-                let record = item.map(|item| item.unwrap().record().unwrap());
+                let item = entries.next().map(serde_json::from_value);
+                let record = item.map(|item| record_of(&item.unwrap()).unwrap());
                 verifier.entry(record).unwrap();
             }
             Wants::Nothing => break,

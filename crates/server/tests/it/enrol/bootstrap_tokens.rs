@@ -31,7 +31,7 @@ async fn a_bootstrap_token_is_shown_once() {
     );
     let minted = minted.json();
     let members: Vec<_> = minted.as_object().unwrap().keys().collect();
-    assert_eq!(members, ["expires_at", "id", "token"]);
+    assert_eq!(members, ["ca", "expires_at", "id", "token"]);
     assert_eq!(minted["expires_at"], json!(START.plus_seconds(60)));
     let token = BootstrapText::parse(minted["token"].as_str().unwrap()).unwrap();
     let id = token.id().as_str();

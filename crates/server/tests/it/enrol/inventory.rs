@@ -17,7 +17,12 @@ impl Office {
 
     /// The actions of the audit log that concern machines and windows, each with its subject.
     async fn told(&self) -> Vec<String> {
-        let audit = self.world.authority.audit(Default::default(), 1000).await;
+        let audit = self
+            .world
+            .authority
+            .audit
+            .after(Default::default(), 1000)
+            .await;
         let entries = audit.unwrap().into_iter().map(|(_, entry)| entry);
         let ours = entries.filter(|entry| entry.action.contains('.'));
         ours.map(|entry| format!("{} {} by {}", entry.action, entry.subject, entry.actor))
@@ -312,6 +317,7 @@ async fn a_window_is_opened_shown_and_closed() {
     let usual = json!({
         "certname": "web01.example.com", "opens_at": NOW, "closes_at": "2026-01-02T05:04:05Z",
         "max_issuances": 1, "issuances": 0, "require_token": true, "state": "open",
+        "honoured_by": [],
     });
     let opened = Call::new(&office.admin, "PUT /enrol/v1/windows/Web01.example.com")
         .send(&office.interface)
@@ -327,6 +333,7 @@ async fn a_window_is_opened_shown_and_closed() {
     let expected = json!({
         "certname": "web01.example.com", "opens_at": "2026-01-03T00:00:00Z", "closes_at": "2026-01-03T00:01:00Z",
         "max_issuances": 3, "issuances": 0, "require_token": false, "state": "waiting",
+        "honoured_by": [],
     });
     assert_eq!((own.status, own.json()), (200, expected.clone()));
     let until = office

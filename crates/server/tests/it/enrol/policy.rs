@@ -174,7 +174,9 @@ async fn the_policy_in_force_is_shown_and_so_is_why_a_change_is_not() {
     office.world.set_policy(RULES);
     let authority = &office.world.authority;
     let files = vec!["/etc/countersign/fleet.yaml".to_owned()];
-    office.policy.set(&authority.policy(), START, files.clone());
+    office
+        .policy
+        .set(&authority.rules().policy, START, files.clone(), Vec::new());
     let shown = office.get("policy").await;
     assert_eq!(
         (&shown["generation"], &shown["loaded"], &shown["files"]),

@@ -343,7 +343,10 @@ async fn where_tokens_are_not_in_use_that_is_said() {
     office.world.use_tokens();
     let (id, _) = office.token("web01").await;
     let off = countersign_authority::TokenSettings::standard();
-    office.world.authority.set_tokens(off);
+    office
+        .world
+        .authority
+        .set_rules(office.world.authority.rules().with_tokens(off));
     assert_eq!(column(&office.get("tokens").await, "id"), [&*id]);
     let line = format!("DELETE /enrol/v1/tokens/{id}");
     assert_eq!(office.call(&line).await.status, 204);

@@ -1,7 +1,7 @@
 //! Nobody is served but hosts on the list.
 
+use countersign_authority::Actor;
 use countersign_pki::RevocationReason;
-use countersign_policy::Requester;
 use countersign_server::Peer;
 
 use super::{FOREMAN, Site};
@@ -74,8 +74,10 @@ async fn a_revoked_certificate_ends_with_the_revocation() {
     let site = Site::start().await;
     let issuer = site.world.puppet_issuer();
     let authority = &site.world.authority;
-    let (reason, actor) = (RevocationReason::KeyCompromise, Requester::authority());
-    let revoked = authority.revoke_name(&issuer, FOREMAN, reason, &actor);
+    let (reason, actor) = (RevocationReason::KeyCompromise, Actor::authority());
+    let revoked = authority
+        .ledger
+        .revoke_name(&issuer, FOREMAN, reason, &actor);
     revoked.await.unwrap();
     all_forbidden(
         &every_call(&site, &site.foreman).await,

@@ -152,10 +152,10 @@ async fn cleaning_revokes_and_lets_the_name_enrol_again() {
     assert_eq!(site.call("POST /puppet/ca/web01").await.status, 200);
     let issuer = site.world.puppet_issuer();
     let authority = &site.world.authority;
-    let found = authority.newest_certificate(&issuer, "web01").await;
+    let found = authority.ledger.newest(&issuer, "web01").await;
     let serial = found.unwrap().unwrap().serial;
     assert_eq!(site.call("DELETE /puppet/ca/web01").await.status, 200);
-    assert!(authority.is_revoked(&issuer, &serial));
+    assert!(authority.ledger.is_revoked(&issuer, &serial));
     assert_eq!(site.certificate("web01").await.status, 404);
     let again = site.enrol("web01", &csr(keys::p256_c())).await;
     assert_eq!(again.status, 200, "{}", again.text());
@@ -189,4 +189,28 @@ async fn no_role_is_won_by_signing() {
         "{}",
         answer.text()
     );
+}
+
+/// Nor are the authority's own names signed and cleaned from here.
+#[tokio::test]
+async fn own_names_are_not_foremans() {
+    let site = Site::without_tokens().await;
+    let (authority, issuer) = (&site.world.authority, site.world.puppet_issuer());
+    let csr = CsrBuilder::new("ca.example.com").sign_pem(keys::p256_a());
+    assert_eq!(site.enrol("ca.example.com", &csr).await.status, 200);
+    let refused = |what: &str, name: &str| {
+        format!(
+            "Failed to {what} certificate(s) for {name}: this call needs the role admin for {name}"
+        )
+    };
+    let answer = site.call("POST /puppet/ca/ca.example.com").await;
+    let expected = refused("sign", "ca.example.com");
+    assert_eq!((answer.status, answer.text()), (406, expected.as_str()));
+    for name in ["ca.example.com", "countersign-admin"] {
+        let answer = site.call(&format!("DELETE /puppet/ca/{name}")).await;
+        let expected = refused("remove", name);
+        assert_eq!((answer.status, answer.text()), (406, expected.as_str()));
+    }
+    let admin = authority.ledger.newest(&issuer, "countersign-admin");
+    assert!(admin.await.unwrap().unwrap().revoked.is_none());
 }

@@ -1,8 +1,11 @@
 //! Tokens by Foreman's calls, in its order: from the start of a build to the host's end.
 
-use countersign_authority::store::StoreFault;
-use countersign_authority::{TokenFilter, TokenStatus, TokenText};
+use countersign_authority::store::{RequestFilter, StoreFault};
+use countersign_authority::{
+    DoorSpec, RequestState, Retention, TokenFilter, TokenStatus, TokenText,
+};
 use countersign_pki::{Certificate, pem};
+use countersign_server::{foreman, puppet};
 use countersign_testkit::csr::{CsrBuilder, SignatureFlaw};
 use countersign_testkit::keys;
 use futures_util::future::join_all;
@@ -42,8 +45,8 @@ async fn a_build_revokes_cleans_mints_and_enrols() {
     }
     let issuer = site.world.puppet_issuer();
     let [first, second] = serials.try_into().unwrap();
-    assert!(site.world.authority.is_revoked(&issuer, &first));
-    assert!(!site.world.authority.is_revoked(&issuer, &second));
+    assert!(site.world.authority.ledger.is_revoked(&issuer, &first));
+    assert!(!site.world.authority.ledger.is_revoked(&issuer, &second));
 }
 
 #[tokio::test]
@@ -58,7 +61,7 @@ async fn the_answer_is_what_foreman_accepts_and_nobody_may_keep_it() {
     assert_eq!(body.as_object().unwrap().len(), 1, "{body}");
     let token = body["generated_token"].as_str().unwrap();
     let text = TokenText::parse(token).unwrap();
-    let found = site.world.authority.token(text.id()).await.unwrap();
+    let found = site.world.authority.tokens.get(text.id()).await.unwrap();
     let record = found.unwrap().listed.record;
     assert_eq!(record.created_by, FOREMAN);
     assert_eq!(record.expires_at.0 - record.created_at.0, 6 * 3600);
@@ -72,7 +75,7 @@ async fn the_second_token_works_and_the_first_does_not() {
     let refused = site.enrol(N1, &usual_request(N1, &first)).await;
     assert_eq!(refused.status, 403, "{}", refused.text());
     let id = TokenText::parse(&first).unwrap().id().clone();
-    let detail = site.world.authority.token(&id).await.unwrap().unwrap();
+    let detail = site.world.authority.tokens.get(&id).await.unwrap().unwrap();
     assert_eq!(detail.listed.status, TokenStatus::Revoked);
     let taken = site.enrol(N1, &usual_request(N1, &second)).await;
     assert_eq!(taken.status, 200, "{}", taken.text());
@@ -91,7 +94,7 @@ async fn validating_twice_with_one_key_is_one_use() {
         assert_eq!(answer.content_type(), "application/json");
     }
     let id = TokenText::parse(&token).unwrap().id().clone();
-    let detail = site.world.authority.token(&id).await.unwrap().unwrap();
+    let detail = site.world.authority.tokens.get(&id).await.unwrap().unwrap();
     assert_eq!((detail.listed.record.uses, detail.uses.len()), (1, 1));
     // Somebody else signs: there is no certificate here.
     assert_eq!(site.certificate(N1).await.status, 404);
@@ -131,6 +134,40 @@ async fn validation_refuses_other_names_and_requests_without_a_good_token() {
     assert_eq!(site.validate(&usual_request(N1, &token)).await.status, 200);
 }
 
+/// People look for what was refused, and in the end it is forgotten.
+#[tokio::test]
+async fn a_refused_validation_is_listed_by_its_door_and_collected_when_it_is_old() {
+    let site = Site::start().await;
+    let body = CsrBuilder::new(N1).sign_pem(keys::p256_a());
+    assert_eq!(site.validate(&body).await.status, 404);
+    let authority = &site.world.authority;
+    let listed = async |door: &'static DoorSpec| {
+        let filter = RequestFilter {
+            door: Some(door.name.clone()),
+            live_only: false,
+            ..RequestFilter::default()
+        };
+        let found = authority.requests.list(filter).await.unwrap();
+        found
+            .into_iter()
+            .map(|record| record.key)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&foreman::SPEC).await, [N1]);
+    assert_eq!(listed(&puppet::SPEC).await, [""; 0]);
+
+    let rules = [Retention {
+        door: &foreman::SPEC,
+        state: RequestState::Denied,
+        seconds: 3600,
+    }];
+    for (passed, left) in [(3600, 1), (1, 0)] {
+        site.world.clock.advance(passed);
+        authority.requests.collect(&rules).await.unwrap();
+        assert_eq!(listed(&foreman::SPEC).await.len(), left);
+    }
+}
+
 #[tokio::test]
 async fn of_many_validations_at_once_one_key_wins() {
     let site = Site::start().await;
@@ -158,7 +195,7 @@ async fn of_many_validations_at_once_one_key_wins() {
     winners.dedup();
     assert_eq!(winners.len(), 1, "{winners:?}");
     let id = TokenText::parse(&token).unwrap().id().clone();
-    let detail = site.world.authority.token(&id).await.unwrap().unwrap();
+    let detail = site.world.authority.tokens.get(&id).await.unwrap().unwrap();
     assert_eq!(detail.uses.len(), 1);
 }
 
@@ -231,7 +268,7 @@ async fn the_time_is_in_minutes_and_at_most_what_is_configured() {
             status: Some(TokenStatus::Active),
             ..TokenFilter::newest(site.world.authority.now(), 10)
         };
-        let active = site.world.authority.tokens(filter).await.unwrap();
+        let active = site.world.authority.tokens.list(filter).await.unwrap();
         let [token] = &active[..] else {
             panic!("{query}: {active:?}");
         };

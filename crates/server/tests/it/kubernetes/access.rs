@@ -1,7 +1,7 @@
 //! Who is let in, and to what.
 
+use countersign_authority::Actor;
 use countersign_pki::{Certificate, RevocationReason};
-use countersign_policy::Requester;
 use countersign_server::{KnownClient, Peer};
 use countersign_testkit::csr::CsrBuilder;
 use serde_json::json;
@@ -46,7 +46,7 @@ async fn paths_and_senders_form_this_matrix() {
             200,
         ),
         ("GET", "/nothing", 403, 403, 404),
-        ("GET", "/api/v1/events", 403, 403, 404),
+        ("GET", "/api/v1/pods", 403, 403, 404),
         (
             "GET",
             "/apis/certificates.k8s.io/v1/clustertrustbundles",
@@ -160,7 +160,8 @@ async fn known(api: &Api, name: &str, signer: &str) -> KnownClient {
     let entry = api
         .world
         .authority
-        .newest_certificate(&issuer, name)
+        .ledger
+        .newest(&issuer, name)
         .await
         .unwrap()
         .unwrap();
@@ -233,9 +234,10 @@ async fn revoked_and_ended_certificates_lose_their_identity_at_once() {
     let second = api.world.client(KUBERNETES_ADMIN, "second", &other).await;
     api.call("GET", CSRS).from(&second).send().await.ok();
     let reason = RevocationReason::KeyCompromise;
-    let actor = Requester::authority();
+    let actor = Actor::authority();
     api.world
         .authority
+        .ledger
         .revoke_name(&issuer, "second", reason, &actor)
         .await
         .unwrap();

@@ -1,5 +1,7 @@
 //! Deciding: what an approval signs, and what may not be written.
 
+use countersign_authority::Actor;
+use countersign_authority::grant::Grant;
 use countersign_authority::{Act, ActFault, OnUnsignable, RequestState};
 use countersign_kapi::{CertificateSigningRequest, protobuf};
 use countersign_pki::{Certificate, pem};
@@ -47,7 +49,8 @@ async fn an_approval_signs_before_it_is_answered() {
     let issuer = api
         .world
         .authority
-        .issuer(&api.world.kubernetes_issuer())
+        .issuers
+        .get(&api.world.kubernetes_issuer())
         .unwrap();
     leaf.verify_signed_by(issuer.certificate().spki_der())
         .unwrap();
@@ -277,12 +280,15 @@ async fn decisions_made_elsewhere_are_shown_as_conditions() {
     let act = |key: &str| Act {
         door: DOOR,
         key: key.to_owned(),
-        actor: Requester {
-            identity: Identity::Certname {
-                certname: "ops".into(),
+        actor: Actor::with_roles(
+            Requester {
+                identity: Identity::Certname {
+                    certname: "ops".into(),
+                },
+                source: None,
             },
-            source: None,
-        },
+            Grant::ADMIN,
+        ),
         reason: "ticket 7".into(),
         expected: None,
         attachment: None,
@@ -290,7 +296,12 @@ async fn decisions_made_elsewhere_are_shown_as_conditions() {
         on_unsignable: OnUnsignable::RecordFailure,
     };
     let created = api.create(&manifest("yes")).await;
-    api.world.authority.approve(act("yes")).await.unwrap();
+    api.world
+        .authority
+        .requests
+        .approve(act("yes"))
+        .await
+        .unwrap();
     let shown = api.get(&path_of(&created)).await.ok();
     certificate(&shown);
     assert_eq!(
@@ -309,7 +320,7 @@ async fn decisions_made_elsewhere_are_shown_as_conditions() {
     );
     assert_eq!(condition_types(&patch.send().await.ok()), ["Approved"]);
     let created = api.create(&manifest("no")).await;
-    api.world.authority.deny(act("no")).await.unwrap();
+    api.world.authority.requests.deny(act("no")).await.unwrap();
     let shown = api.get(&path_of(&created)).await.ok();
     assert_eq!(
         shown["status"]["conditions"][0]["reason"],
@@ -318,7 +329,7 @@ async fn decisions_made_elsewhere_are_shown_as_conditions() {
     let reply = api.decide(&created, "Approved").await;
     reply.refuses(409, "Conflict");
     assert!(matches!(
-        api.world.authority.approve(act("no")).await,
+        api.world.authority.requests.approve(act("no")).await,
         Err(ActFault::AlreadyDecided { .. })
     ));
 }

@@ -48,7 +48,13 @@ async fn a_kubelets_certificate_is_approved_in_kubernetes_words() {
 
         let reviews = Arc::new(Bound(role));
         api.world.authority.set_access_reviews(reviews);
-        let settled = api.world.authority.reconsider_access().await.unwrap();
+        let settled = api
+            .world
+            .authority
+            .requests
+            .reconsider_access()
+            .await
+            .unwrap();
         assert_eq!(settled, 1, "{name}");
         let approved = api.get(&path_of(&waits)).await.ok();
         assert_eq!(condition_types(&approved), ["Approved"], "{name}");

@@ -3,8 +3,9 @@
 mod bootstrap;
 
 use axum::body::Body;
+use countersign_authority::Actor;
 use countersign_authority::{RequestState, TokenOrder, TokenSettings, TokenText};
-use countersign_policy::{Identity, Requester};
+use countersign_policy::Identity;
 use countersign_server::kubernetes::KubernetesDoor;
 use countersign_server::{RequestLimits, RequestRates};
 use countersign_testkit::csr::{CsrBuilder, TOKEN};
@@ -34,10 +35,12 @@ impl Api {
     /// People decide, and tokens are minted.
     async fn with_tokens() -> Self {
         let world = World::strict().await;
-        world.authority.set_tokens(TokenSettings {
-            enabled: true,
-            ..TokenSettings::standard()
-        });
+        world
+            .authority
+            .set_rules(world.authority.rules().with_tokens(TokenSettings {
+                enabled: true,
+                ..TokenSettings::standard()
+            }));
         Self::over(world).await
     }
 
@@ -50,8 +53,8 @@ impl Api {
 
     async fn mint(&self, name: &str) -> TokenText {
         let order = TokenOrder::exact(name);
-        let actor = Requester::authority();
-        let minted = self.world.authority.mint_token(order, &actor, None).await;
+        let actor = Actor::authority();
+        let minted = self.world.authority.tokens.mint(order, &actor, None).await;
         minted.unwrap().token
     }
 
@@ -69,7 +72,7 @@ impl Api {
     }
 
     async fn uses(&self, token: &TokenText) -> u32 {
-        let found = self.world.authority.token(token.id()).await.unwrap();
+        let found = self.world.authority.tokens.get(token.id()).await.unwrap();
         found.unwrap().listed.record.uses
     }
 }
@@ -200,8 +203,8 @@ async fn it_watches_its_own_for_as_long_as_it_is_good() {
         stream.event().await,
         json!({"type": "ADDED", "object": own})
     );
-    let actor = Requester::authority();
-    let revoked = api.world.authority.revoke_token(token.id(), false, &actor);
+    let actor = Actor::authority();
+    let revoked = api.world.authority.tokens.revoke(token.id(), false, &actor);
     revoked.await.unwrap();
     assert_eq!(stream.next().await, None, "soon, though nothing happens");
     let again = api.bearer(token.expose(), "GET", &path).open().await;
@@ -385,8 +388,8 @@ async fn whatever_is_wrong_with_a_token_the_answer_is_the_same() {
     // A token that was taken back is nobody from then on.
     let call = |token: &TokenText| api.bearer(token.expose(), "GET", CSRS).send();
     assert_eq!(call(&token).await.status, StatusCode::OK);
-    let (authority, actor) = (&api.world.authority, Requester::authority());
-    let revoked = authority.revoke_token(token.id(), false, &actor).await;
+    let (authority, actor) = (&api.world.authority, Actor::authority());
+    let revoked = authority.tokens.revoke(token.id(), false, &actor).await;
     revoked.unwrap();
     call(&token).await.refuses(401, "Unauthorized");
     // And so is one that has expired.
@@ -465,7 +468,10 @@ async fn a_token_for_another_name_signs_nothing() {
         );
         assert!(!object.to_string().contains("token_"), "{object}");
     }
-    let (code, why) = (&record.explanation.code, record.explanation.in_short());
+    let (code, why) = (
+        &record.explanation.code.as_str(),
+        record.explanation.in_short(),
+    );
     assert!(code.starts_with("token_") && why.contains("token"), "{why}");
 }
 
@@ -539,8 +545,8 @@ async fn a_token_that_is_taken_back_meanwhile_creates_nothing() {
     let (authority, id) = (api.world.authority.clone(), token.id().clone());
     let text = manifest("late").to_string();
     let body = stream::once(async move {
-        let actor = Requester::authority();
-        authority.revoke_token(&id, false, &actor).await.unwrap();
+        let actor = Actor::authority();
+        authority.tokens.revoke(&id, false, &actor).await.unwrap();
         Ok::<_, std::io::Error>(text)
     });
     let call = api.bearer(token.expose(), "POST", CSRS);

@@ -1,8 +1,8 @@
 //! Garbage collection of objects: each row of Kubernetes' own cleaner, to the second.
 
-use countersign_authority::{RequestState, Retention, WhenEnded};
+use countersign_authority::{RequestState, Retention};
 use countersign_pki::pem;
-use countersign_server::kubernetes::{DOOR, ObjectKeeper};
+use countersign_server::kubernetes::SPEC;
 use countersign_testkit::keys;
 use serde_json::{Value, json};
 
@@ -24,11 +24,9 @@ fn rules() -> Vec<Retention> {
     ]
     .into_iter()
     .map(|(state, seconds)| Retention {
-        door: DOOR,
+        door: &SPEC,
         state,
         seconds: seconds.unsigned_abs(),
-        when_ended: WhenEnded::Goes,
-        keeper: &ObjectKeeper,
     })
     .collect()
 }
@@ -127,7 +125,12 @@ impl Life {
 }
 
 async fn is_there(api: &Api) -> bool {
-    api.world.authority.collect(&rules()).await.unwrap();
+    api.world
+        .authority
+        .requests
+        .collect(&rules())
+        .await
+        .unwrap();
     api.record("one").await.is_some()
 }
 

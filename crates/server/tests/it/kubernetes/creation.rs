@@ -209,7 +209,7 @@ async fn invalid_objects_are_refused_with_their_causes() {
         (
             "V7 long part",
             "/spec/signerName",
-            json!(format!("example.com/{}", "a".repeat(100))),
+            json!(format!("example.com/{}", "a".repeat(254))),
             "spec.signerName",
             "FieldValueInvalid",
         ),

@@ -1,7 +1,7 @@
 //! Deleting objects, one or many.
 
-use countersign_authority::{RequestState, Retention, WhenEnded};
-use countersign_server::kubernetes::{DOOR, ObjectKeeper};
+use countersign_authority::{RequestState, Retention};
+use countersign_server::kubernetes::SPEC;
 use serde_json::json;
 
 use super::{Api, CSRS, manifest, path_of};
@@ -34,7 +34,8 @@ async fn a_deleted_object_is_gone_and_its_name_free() {
     let entry = api
         .world
         .authority
-        .newest_certificate(&issuer, "jane")
+        .ledger
+        .newest(&issuer, "jane")
         .await
         .unwrap();
     assert!(
@@ -158,14 +159,12 @@ async fn garbage_collection_deletes_as_a_client_would() {
     let held = api.create(&object).await;
     api.world.clock.advance(100);
     let rules = [Retention {
-        door: DOOR,
+        door: &SPEC,
         state: RequestState::Pending,
         seconds: 10,
-        when_ended: WhenEnded::Goes,
-        keeper: &ObjectKeeper,
     }];
     for forgotten in [1, 0] {
-        let collected = api.world.authority.collect(&rules).await.unwrap();
+        let collected = api.world.authority.requests.collect(&rules).await.unwrap();
         let counts: Vec<u64> = collected.requests.iter().map(|(_, _, n)| *n).collect();
         assert_eq!(counts.iter().sum::<u64>(), forgotten);
     }
@@ -176,7 +175,7 @@ async fn garbage_collection_deletes_as_a_client_would() {
         "{marked}"
     );
     let version = marked["metadata"]["resourceVersion"].clone();
-    api.world.authority.collect(&rules).await.unwrap();
+    api.world.authority.requests.collect(&rules).await.unwrap();
     let again = api.get(&path_of(&held)).await.ok();
     assert_eq!(again["metadata"]["resourceVersion"], version, "marked once");
     let freed = r#"{"metadata":{"finalizers":null}}"#;

@@ -10,6 +10,8 @@ const V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscove
 const V2BETA1: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 
+const SPEC_V2: &str = "#/definitions/io.k8s.api.certificates.v1.CertificateSigningRequestSpec";
+
 #[tokio::test]
 async fn discovery_comes_in_both_forms() {
     let api = Api::start().await;
@@ -93,11 +95,17 @@ async fn check_verbs(api: &Api, version: &str, resource: &Value) {
             continue;
         }
         // The one before may have deleted it.
-        let manifest = match version.starts_with("rbac.") {
-            true => {
+        let manifest = match version.split('.').next().unwrap() {
+            "rbac" => {
                 json!({"metadata": {"name": "verbs"}, "roleRef": {"kind": "ClusterRole", "name": "cluster-admin"}})
             }
-            false => manifest("verbs"),
+            "coordination" => json!({"metadata": {"name": "verbs"}}),
+            "events" => {
+                json!({"metadata": {"name": "verbs"}, "type": "Normal", "action": "a", "reason": "r",
+                    "eventTime": "2026-01-02T03:04:05.000000Z", "reportingController": "c",
+                    "reportingInstance": "i"})
+            }
+            _ => manifest("verbs"),
         };
         let _there = api.call("POST", &collection).json(&manifest).send().await;
         let media_type = match method {
@@ -158,8 +166,16 @@ async fn a_store_that_does_not_answer_is_not_ready_and_nobody_learns_why() {
 #[tokio::test]
 async fn openapi_is_what_kubectl_needs() {
     let api = Api::start().await;
-    let reply = api.get("/openapi/v2?timeout=32s").await;
-    assert_eq!((reply.status.as_u16(), reply.body.len()), (200, 0));
+    let document: Value = api.get("/openapi/v2?timeout=32s").await.ok();
+    assert_eq!(document["swagger"], "2.0");
+    let definition =
+        &document["definitions"]["io.k8s.api.certificates.v1.CertificateSigningRequest"];
+    assert_eq!(definition["properties"]["spec"]["$ref"], SPEC_V2);
+    // What kubectl asks for up to 1.26 and beyond.
+    let asked = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    let reply = api.call("GET", "/openapi/v2").header("accept", asked);
+    let reply = reply.send().await;
+    assert!(reply.body.starts_with(b"\x0a\x032.0"), "{reply:?}");
     assert_eq!(
         reply.header("content-type"),
         "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
@@ -242,6 +258,29 @@ async fn unknown_paths_answer_as_the_reference() {
     api.get("/apis/certificates.k8s.io/v1/certificatesigningrequests/a/b")
         .await
         .refuses(404, "NotFound");
+}
+
+/// OpenAPI of Kubernetes spells paths with a slash at their end, and clients that are made from it do, too.
+#[tokio::test]
+async fn a_slash_at_the_end_changes_nothing() {
+    let api = Api::start().await;
+    for path in [
+        "/version",
+        "/api",
+        "/apis",
+        "/apis/certificates.k8s.io",
+        "/apis/certificates.k8s.io/v1",
+        "/apis/certificates.k8s.io/v1/certificatesigningrequests",
+        "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    ] {
+        let (plain, slashed) = (api.get(path).await, api.get(&format!("{path}/")).await);
+        assert_eq!(plain.status, 200, "{path}");
+        assert_eq!(
+            (slashed.status, slashed.body),
+            (plain.status, plain.body),
+            "{path}"
+        );
+    }
 }
 
 #[tokio::test]

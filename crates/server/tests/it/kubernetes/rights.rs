@@ -33,8 +33,8 @@ impl Api {
     ) -> ObjectRecord {
         let authority = &self.world.authority;
         let order = order(kind, namespace, name, &body);
-        let record = match authority.create_object(order.clone()).await {
-            Err(ObjectFault::Exists { .. }) => authority.update_object(order).await.unwrap(),
+        let record = match authority.objects.create(order.clone()).await {
+            Err(ObjectFault::Exists { .. }) => authority.objects.update(order).await.unwrap(),
             created => created.unwrap(),
         };
         self.settle(record.version).await;
@@ -45,7 +45,8 @@ impl Api {
         let gone = self
             .world
             .authority
-            .delete_object(order(kind, "", name, &json!({})));
+            .objects
+            .delete(order(kind, "", name, &json!({})));
         let revision = gone.await.unwrap().version;
         self.settle(revision).await;
     }
@@ -116,7 +117,7 @@ fn order(kind: RbacKind, namespace: &str, name: &str, body: &Value) -> ObjectOrd
         actor: Requester::authority(),
         expected: None,
         body: body.to_string().into_bytes(),
-        detail: String::new(),
+        detail: Some(String::new()),
     }
 }
 
@@ -307,7 +308,7 @@ async fn who_is_far_behind_still_hears_of_everything() {
     let mut last = None;
     for number in 0..1100 {
         let order = order(RbacKind::ClusterRole, "", "jane", &rules(number));
-        last = Some(authority.update_object(order).await.unwrap().version);
+        last = Some(authority.objects.update(order).await.unwrap().version);
     }
     api.settle(last.unwrap()).await;
     assert_eq!(api.status(&jane, "GET", CSRS).await, 403);
@@ -318,9 +319,9 @@ async fn who_is_far_behind_still_hears_of_everything() {
         "jane",
         &json!({"rules": [requests(&["list"])]}),
     );
-    let written = authority.update_object(order).await.unwrap().version;
+    let written = authority.objects.update(order).await.unwrap().version;
     api.create(&manifest("a")).await;
-    authority.trim_states(authority.revision()).await.unwrap();
+    authority.objects.trim(authority.revision()).await.unwrap();
     api.settle(written).await;
     assert_eq!(api.status(&jane, "GET", CSRS).await, 200);
 }
@@ -518,7 +519,7 @@ async fn a_certificate_may_carry_the_users_id() {
 async fn the_roles_of_the_start_are_there_and_kept() {
     let api = Api::start().await;
     let authority = &api.world.authority;
-    let (revision, objects) = authority.objects().await.unwrap();
+    let (revision, objects) = authority.objects.all().await.unwrap();
     let names: Vec<String> = objects
         .iter()
         .map(|object| object.key.to_string())
@@ -543,7 +544,7 @@ async fn the_roles_of_the_start_are_there_and_kept() {
     // What was taken from a role comes back with the next start, unless it is not to be kept up to date.
     let read = async |name: &str| -> Value {
         let key = order(RbacKind::ClusterRole, "", name, &json!({})).key;
-        let record = authority.object(&key).await.unwrap().unwrap();
+        let record = authority.objects.get(&key).await.unwrap().unwrap();
         serde_json::from_slice(&record.body).unwrap()
     };
     let bootstrapper = "system:node-bootstrapper";
@@ -585,7 +586,14 @@ async fn aggregated_roles_are_made_of_others() {
     assert_eq!(api.status(&jane, "GET", CSRS).await, 200);
     let rules = async || -> Value {
         let key = order(RbacKind::ClusterRole, "", "all", &json!({})).key;
-        let record = api.world.authority.object(&key).await.unwrap().unwrap();
+        let record = api
+            .world
+            .authority
+            .objects
+            .get(&key)
+            .await
+            .unwrap()
+            .unwrap();
         serde_json::from_slice::<Value>(&record.body).unwrap()["rules"].clone()
     };
     assert_eq!(rules().await[0]["verbs"], json!(["list"]), "it can be read");
@@ -887,4 +895,63 @@ async fn nobody_grants_more_than_they_have() {
     check(&rules(&["get", "delete"])).unwrap();
     binds("cluster-admin").unwrap();
     binds("system:node-bootstrapper").unwrap_err();
+}
+
+/// Access rules let somebody approve and delete; the authority's own names are for administrators all the same.
+#[tokio::test]
+async fn own_names_need_an_administrator() {
+    let api = Api::start().await;
+    let approver = api.user("approver", "ops").await;
+    let rules = json!([
+        {"apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests"],
+            "verbs": ["get", "list", "delete", "deletecollection"]},
+        {"apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests/approval"], "verbs": ["update"]},
+        {"apiGroups": ["certificates.k8s.io"], "resources": ["signers"], "verbs": ["approve"]},
+    ]);
+    api.grant("approver", rules).await;
+    let own = CsrBuilder::new("vpn").dns("*.Example.com");
+    let other = CsrBuilder::new("vpn").dns("vpn.example.net");
+    let masters = CsrBuilder::new("eve").organization("system:masters");
+    for (name, csr, named) in [
+        ("own", &own, Some("ca.example.com")),
+        ("masters", &masters, Some("system:masters")),
+        ("other", &other, None),
+    ] {
+        let mut manifest = manifest_of(name, csr);
+        manifest["spec"]["signerName"] = json!(CUSTOM);
+        manifest["spec"]["usages"] = json!(["digital signature", "server auth"]);
+        let object = api.create(&manifest).await;
+        let decided = with_condition(&object, "Approved");
+        let approve = |path: String| api.call("PUT", &path).from(&approver).json(&decided);
+        let said = |named: &str| {
+            format!(
+                "certificatesigningrequests.certificates.k8s.io \"{name}\" is forbidden: this call needs the role admin for {named}"
+            )
+        };
+        let dry_run = format!("{}?dryRun=All", approval_of(&object));
+        for path in [dry_run, approval_of(&object)] {
+            let reply = approve(path).send().await;
+            match named {
+                Some(named) => {
+                    assert_eq!(reply.status, 403, "{name}: {reply:?}");
+                    assert_eq!(reply.value()["message"], said(named), "{name}");
+                }
+                None => assert_eq!(reply.status, 200, "{name}: {reply:?}"),
+            }
+        }
+        let Some(named) = named else {
+            continue;
+        };
+        for path in [path_of(&object), CSRS.to_owned()] {
+            let reply = api.call("DELETE", &path).from(&approver).send().await;
+            assert_eq!(reply.status, 403, "{name} {path}: {reply:?}");
+            assert_eq!(reply.value()["message"], said(named), "{name} {path}");
+        }
+        let reply = api.decide(&object, "Approved").await;
+        assert_eq!(reply.status, 200, "{name}: {reply:?}");
+        assert_eq!(
+            api.status(&api.admin, "DELETE", &path_of(&object)).await,
+            200
+        );
+    }
 }

@@ -72,7 +72,7 @@ impl Api {
 
     /// What the audit log says of somebody, as action and subject.
     async fn acts_of(&self, who: &str) -> Vec<String> {
-        let audit = self.world.authority.audit(Revision::default(), 1000);
+        let audit = self.world.authority.audit.after(Revision::default(), 1000);
         let entries = audit.await.unwrap().into_iter().map(|(_, entry)| entry);
         let own = entries.filter(|entry| entry.actor.to_string().starts_with(who));
         own.map(|entry| format!("{}: {}", entry.action, entry.subject))

@@ -2,8 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use countersign_authority::{BootstrapOrder, TokenOrder, TokenSettings};
-use countersign_policy::Requester;
+use countersign_authority::{Actor, BootstrapOrder, TokenOrder, TokenSettings};
 use countersign_server::kubernetes::KubernetesDoor;
 use countersign_server::{RequestLimits, RequestRates};
 use countersign_testkit::csr::{CsrBuilder, TOKEN};
@@ -176,8 +175,8 @@ async fn tokens_in_names_and_notes_are_refused_and_not_repeated() {
 #[tokio::test]
 async fn bootstrap_tokens_in_notes_are_refused_and_not_repeated() {
     let api = Api::start().await;
-    let (order, actor) = (BootstrapOrder::default(), Requester::authority());
-    let minted = api.world.authority.mint_bootstrap_token(order, &actor);
+    let (order, actor) = (BootstrapOrder::default(), Actor::authority());
+    let minted = api.world.authority.tokens.mint_bootstrap(order, &actor);
     let minted = minted.await.unwrap().token;
     let (token, secret) = (minted.expose(), minted.expose().split_once('.').unwrap().1);
     let mut harmless = manifest("kept");
@@ -231,12 +230,14 @@ async fn bootstrap_tokens_in_notes_are_refused_and_not_repeated() {
 #[tokio::test]
 async fn lists_of_token_holders_count_against_their_address() {
     let api = Api::start().await;
-    api.world.authority.set_tokens(TokenSettings {
-        enabled: true,
-        ..TokenSettings::standard()
-    });
-    let (order, actor) = (TokenOrder::exact("jane"), Requester::authority());
-    let minted = api.world.authority.mint_token(order, &actor, None).await;
+    api.world
+        .authority
+        .set_rules(api.world.authority.rules().with_tokens(TokenSettings {
+            enabled: true,
+            ..TokenSettings::standard()
+        }));
+    let (order, actor) = (TokenOrder::exact("jane"), Actor::authority());
+    let minted = api.world.authority.tokens.mint(order, &actor, None).await;
     let bearer = format!("Bearer {}", minted.unwrap().token.expose());
     let door = KubernetesDoor::open(api.world.authority.clone(), api.world.kubernetes_issuer())
         .await

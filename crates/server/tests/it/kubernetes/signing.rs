@@ -53,7 +53,12 @@ impl Api {
     }
 
     async fn actions(&self, name: &str) -> Vec<String> {
-        let audit = self.world.authority.audit(Default::default(), 10_000).await;
+        let audit = self
+            .world
+            .authority
+            .audit
+            .after(Default::default(), 10_000)
+            .await;
         let entries = audit.unwrap().into_iter().map(|(_, entry)| entry);
         let about = format!("kubernetes/{name}");
         let of_name = entries.filter(|entry| entry.subject == about);
@@ -62,10 +67,7 @@ impl Api {
 
     async fn has_nothing_in_the_ledger(&self, common_name: &str) -> bool {
         let issuer = self.world.kubernetes_issuer();
-        let newest = self
-            .world
-            .authority
-            .newest_certificate(&issuer, common_name);
+        let newest = self.world.authority.ledger.newest(&issuer, common_name);
         newest.await.unwrap().is_none()
     }
 }

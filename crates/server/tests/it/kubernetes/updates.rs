@@ -57,7 +57,7 @@ async fn patches_of_every_kind_change_labels() {
         .await
         .refuses(400, "BadRequest");
     api.call("PATCH", &path)
-        .body("application/apply-patch+yaml", "{}")
+        .body("application/unheard-of", "{}")
         .send()
         .await
         .refuses(415, "UnsupportedMediaType");

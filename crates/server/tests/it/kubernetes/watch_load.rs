@@ -98,7 +98,13 @@ async fn follow(api: &Api, mut dice: Dice, selector: &str, done: &AtomicBool) ->
 async fn truth(api: &Api, since: u64) -> Vec<StateChange> {
     let (mut all, mut since) = (Vec::new(), Revision(since));
     loop {
-        let page = api.world.authority.states(since, 100).await.unwrap();
+        let page = api
+            .world
+            .authority
+            .objects
+            .states(since, 100)
+            .await
+            .unwrap();
         let Some(last) = page.last() else {
             return all;
         };

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use countersign_authority::Actor;
 use countersign_authority::Revision;
 use countersign_kapi::CertificateSigningRequest;
 use countersign_kapi::protobuf::{Envelope, read_request};
 use countersign_pki::RevocationReason;
-use countersign_policy::Requester;
 use serde_json::{Value, json};
 
 use super::stream::{Stream, in_short, version};
@@ -108,10 +108,10 @@ async fn without_a_version_or_from_0_the_objects_come_first() {
 }
 
 #[tokio::test]
-async fn a_version_that_is_no_number_is_500_and_one_to_come_is_silent() {
+async fn a_version_that_is_no_number_is_400_and_one_to_come_is_silent() {
     let api = Api::start().await;
     let path = format!("{CSRS}?watch=true&resourceVersion=abc");
-    let status = api.get(&path).await.refuses_without_reason(500);
+    let status = api.get(&path).await.refuses(400, "BadRequest");
     let text = "resourceVersion: Invalid value: \"abc\": strconv.ParseUint: parsing \"abc\": invalid syntax";
     assert_eq!(status["message"], text);
 
@@ -424,7 +424,7 @@ async fn what_the_history_no_longer_has_is_410() {
     let page = api.get(&format!("{CSRS}?limit=1")).await.ok();
     let token = page["metadata"]["continue"].as_str().unwrap().to_owned();
     let a_blue = api.label(&a, json!("blue")).await;
-    let trimmed = api.world.authority.trim_states(Revision(version(&a_blue)));
+    let trimmed = api.world.authority.objects.trim(Revision(version(&a_blue)));
     trimmed.await.unwrap();
     let api = api.restarted().await;
 
@@ -508,8 +508,10 @@ async fn revoked_stays_out_of_a_watch_under_way() {
         panic!("no client");
     };
     let serial = client.certificate.serial();
-    let (actor, reason) = (Requester::authority(), RevocationReason::KeyCompromise);
-    let revoked = authority.revoke_serial(&issuer, &serial, reason, &actor);
+    let (actor, reason) = (Actor::authority(), RevocationReason::KeyCompromise);
+    let revoked = authority
+        .ledger
+        .revoke_serial(&issuer, &serial, reason, &actor);
     assert_eq!(revoked.await.unwrap(), 1);
     api.create(&manifest("b")).await;
     assert!(

@@ -4,7 +4,7 @@ use countersign_authority::Submission;
 use countersign_authority::profile::{Authorization, OtherNames};
 use countersign_pki::{CheckedCsr, Crl, Oid, RevocationReason, pem};
 use countersign_policy::{Requester, Wishes};
-use countersign_server::puppet::PuppetDoor;
+use countersign_server::puppet;
 use countersign_testkit::keys;
 
 use super::{Fleet, V1, agent, known};
@@ -287,17 +287,17 @@ async fn a_listing_longer_than_a_page_is_one_array() {
     for number in 0..501 {
         let name = format!("n{number:04}");
         let submission = Submission {
-            door: PuppetDoor::DOOR,
+            door: &puppet::SPEC,
             key: name,
             csr: CheckedCsr::trusted_from_store(&csr).unwrap(),
             signer: signer_name(PUPPET_AGENT),
             requester: Requester::authority(),
             wishes: Wishes::default(),
-            retained: false,
             attachment: Vec::new(),
+            bearer: None,
             decision: None,
         };
-        fleet.authority().submit(submission).await.unwrap();
+        fleet.authority().requests.submit(submission).await.unwrap();
     }
     let names = fleet.names("").await;
     assert_eq!(names.len(), 502);

@@ -1,8 +1,8 @@
 //! Agents ask for certificates.
 
+use countersign_authority::Actor;
 use countersign_authority::{Act, OnUnsignable};
 use countersign_pki::oid;
-use countersign_policy::Requester;
 use countersign_server::puppet::PuppetDoor;
 use countersign_testkit::csr::{CsrBuilder, SignatureFlaw};
 use countersign_testkit::keys;
@@ -51,7 +51,8 @@ async fn an_agent_waits_until_an_administrator_signs() {
     assert_eq!(certificate.spki_der(), keys::p256_a().spki_der());
     let issuer = fleet
         .authority()
-        .issuer(&fleet.world.puppet_issuer())
+        .issuers
+        .get(&fleet.world.puppet_issuer())
         .unwrap();
     certificate
         .verify_signed_by(issuer.certificate().spki_der())
@@ -273,14 +274,14 @@ async fn a_persons_denial_holds_for_name_and_key() {
     let act = Act {
         door: PuppetDoor::DOOR,
         key: "web01".to_owned(),
-        actor: Requester::authority(),
+        actor: Actor::authority(),
         reason: "unknown host".to_owned(),
         expected: None,
         attachment: None,
         lifetime: None,
         on_unsignable: OnUnsignable::Refuse,
     };
-    let record = fleet.authority().deny(act).await.unwrap();
+    let record = fleet.authority().requests.deny(act).await.unwrap();
     let denied = fleet.enrol(&agent("web01"), "web01").await;
     let sentence = format!(
         "The certificate request was denied. Ask the administrator about request {}.",
@@ -323,7 +324,8 @@ async fn who_asked_and_who_signed_is_on_record() {
     let issuer = fleet.world.puppet_issuer();
     let entry = fleet
         .authority()
-        .newest_certificate(&issuer, "web01")
+        .ledger
+        .newest(&issuer, "web01")
         .await
         .unwrap()
         .unwrap();
@@ -333,7 +335,8 @@ async fn who_asked_and_who_signed_is_on_record() {
     );
     let record = fleet
         .authority()
-        .request(entry.request)
+        .requests
+        .get(entry.request)
         .await
         .unwrap()
         .unwrap();

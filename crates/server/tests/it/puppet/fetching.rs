@@ -11,7 +11,8 @@ async fn chain_and_revocation_list_are_served_unchanged() {
     let fleet = Fleet::of(Setup::STRICT).await;
     let chain = fleet
         .authority()
-        .issuer(&fleet.world.puppet_issuer())
+        .issuers
+        .get(&fleet.world.puppet_issuer())
         .unwrap()
         .chain_pem()
         .to_vec();

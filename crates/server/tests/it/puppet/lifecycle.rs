@@ -232,7 +232,7 @@ async fn cleaning_says_what_it_could_not_do() {
 #[tokio::test]
 async fn a_renewed_certificate_repeats_the_one_of_the_connection() {
     let fleet = Fleet::with_renewals(Setup::AUTOSIGN, GRANTED).await;
-    let role = oid::puppet_oid("pp_role").unwrap();
+    let role = oid::registered_oid("pp_role").unwrap();
     fleet
         .enrol(&agent("web01").extension(&role, "web"), "web01")
         .await;
@@ -258,13 +258,28 @@ async fn a_renewed_certificate_repeats_the_one_of_the_connection() {
             known("web01", "signed")
         ]
     );
+    // A few are granted at once; whoever goes on gets the last of these again, and another one only after a twentieth of its
+    // life.
+    let mut out = vec![first, renewed];
+    for _ in 0..3 {
+        let next = certificate(&fleet.renew(&holder).await);
+        assert!(out.iter().all(|known| known.serial() != next.serial()));
+        out.push(next);
+    }
+    let same = certificate(&fleet.renew(&holder).await);
+    // All were made in one second: none of them is later than the others.
+    let mut renewals = out.iter().skip(1);
+    assert!(renewals.any(|known| known.serial() == same.serial()));
+    fleet.world.clock.advance(5 * 86_400);
     let again = certificate(&fleet.renew(&holder).await);
+    assert_ne!(again.serial(), same.serial());
+    out.push(again);
 
-    // A revocation hits all three, and nobody renews any more.
+    // A revocation hits all of them, and nobody renews any more.
     assert_eq!(fleet.revoke("web01").await.status, 204);
     let (number, listed) = fleet.crl().await;
-    assert_eq!((number, listed.len()), (1, 3));
-    for out in [first, renewed, again] {
+    assert_eq!((number, listed.len()), (1, out.len()));
+    for out in out {
         assert!(listed.contains(&out.serial()));
         assert_eq!(fleet.renew(&fleet.holder(out)).await.status, 403);
     }

@@ -198,3 +198,36 @@ async fn what_a_site_permits_is_copied() {
         assert_eq!(deleted.status, 204);
     }
 }
+
+/// Empty lists ask for nothing, and so does a message without attributes.
+#[tokio::test]
+async fn requests_that_the_reference_tolerates_are_signed() {
+    let fleet = Fleet::of(Setup::AUTOSIGN).await;
+    let names =
+        |critical, value: &[u8]| agent("h").raw_extension(&oid::SUBJECT_ALT_NAME, critical, value);
+    let empty_list: &[u8] = &[0x30, 0];
+    for (what, csr, critical) in [
+        (
+            "no extensions",
+            agent("h").attribute_values(&oid::EXTENSION_REQUEST, &[empty_list]),
+            false,
+        ),
+        ("no names", names(None, empty_list), false),
+        ("no attributes", agent("h").without_attributes(), false),
+        ("plain names", agent("h").dns("h"), false),
+        (
+            "critical names",
+            names(Some(true), &[0x30, 3, 0x82, 1, b'h']),
+            true,
+        ),
+    ] {
+        let answer = fleet.enrol(&csr, "h").await;
+        assert_eq!(answer.status, 200, "{what}: {}", answer.text());
+        let certificate = fleet.certificate("h").await;
+        let names = certificate.extension(&oid::SUBJECT_ALT_NAME).unwrap();
+        assert_eq!(names.critical, critical, "{what}");
+        assert_eq!(certificate.alt_names().len(), 1, "{what}");
+        let line = format!("DELETE {V1}/certificate_status/h");
+        assert_eq!(fleet.call(&fleet.admin, &line).await.status, 204);
+    }
+}

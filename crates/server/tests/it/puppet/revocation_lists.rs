@@ -318,6 +318,7 @@ async fn a_list_of_another_scope_makes_the_agents_copy_old() {
     let turn_on = async || {
         let turned = fleet
             .authority()
+            .issuers
             .serve_infra_crl(&issuer, inventory.clone());
         turned.await.unwrap();
     };
@@ -366,6 +367,7 @@ async fn agents_get_the_short_list_and_its_chain() {
     let issuer = fleet.world.puppet_issuer();
     fleet
         .authority()
+        .issuers
         .serve_infra_crl(&issuer, inventory)
         .await
         .unwrap();
@@ -379,9 +381,9 @@ async fn agents_get_the_short_list_and_its_chain() {
     // A list that is newer above reaches both.
     fleet.put_crls(root_crl(CrlFacts::good(8, START))).await;
     assert_eq!(fleet.numbers().await, [1, 8]);
-    let full = fleet.authority().crl(&issuer).unwrap();
+    let full = fleet.authority().issuers.crl(&issuer).unwrap();
     assert_eq!((full.record.number, full.ends.len()), (2, 2));
     // Who is refused is a matter of the whole list.
     let web01 = fleet.certificate("web01").await.serial();
-    assert!(fleet.authority().is_revoked(&issuer, &web01));
+    assert!(fleet.authority().ledger.is_revoked(&issuer, &web01));
 }

@@ -89,8 +89,8 @@ async fn every_wrong_token_has_one_answer() {
     }
     let [later, elsewhere, many, good, gone] = tokens.try_into().unwrap();
     let gone_id = countersign_authority::TokenText::parse(&gone).unwrap();
-    let actor = countersign_policy::Requester::authority();
-    let revoked = fleet.authority().revoke_token(gone_id.id(), false, &actor);
+    let actor = countersign_authority::Actor::authority();
+    let revoked = fleet.authority().tokens.revoke(gone_id.id(), false, &actor);
     revoked.await.unwrap();
     let csr = |name: &str, token: &str| agent(name).challenge_password(token);
     let twice = csr("good", &good).attribute(&oid::CHALLENGE_PASSWORD, 0x0c, good.as_bytes());
@@ -134,9 +134,9 @@ async fn every_wrong_token_has_one_answer() {
         let id = answer.text().split_once("(request ").unwrap().1;
         let id = id.trim_end_matches(')');
         let id = countersign_authority::RequestId::parse(id).unwrap();
-        let record = fleet.authority().request(id).await.unwrap().unwrap();
+        let record = fleet.authority().requests.get(id).await.unwrap().unwrap();
         assert_eq!(record.state, RequestState::Denied);
-        assert_eq!(record.explanation.code, *reason);
+        assert_eq!(record.explanation.code.as_str(), *reason);
     }
     // None of it has used the good one up.
     assert_eq!(fleet.ask("good", &good, keys::p256_a()).await.status, 200);
@@ -162,11 +162,20 @@ async fn a_waiting_request_is_shown_without_its_token() {
     let token = fleet.token("web01").await;
     // Tokens are switched off: what comes with one waits, and nothing of it is shown.
     let off = TokenSettings::standard();
-    fleet.authority().set_tokens(off);
-    fleet.authority().set_policy(countersign_policy::Policy {
-        rules: Vec::new(),
-        ..(*fleet.authority().policy()).clone()
-    });
+    fleet
+        .authority()
+        .set_rules(fleet.authority().rules().with_tokens(off));
+    fleet
+        .authority()
+        .set_rules(
+            fleet
+                .authority()
+                .rules()
+                .with_policy(countersign_policy::Policy {
+                    rules: Vec::new(),
+                    ..(*fleet.authority().rules().policy).clone()
+                }),
+        );
     assert_eq!(fleet.ask("web01", &token, keys::p256_a()).await.status, 200);
     let line = format!("GET {V1}/certificate_request/web01");
     assert_eq!(fleet.call(&fleet.nobody, &line).await.status, 403);
@@ -214,6 +223,27 @@ async fn tokens_in_paths_are_not_repeated() {
             }
         }
     }
+}
+
+/// What could never be signed is no way to try tokens without being counted.
+#[tokio::test]
+async fn wrong_tokens_in_requests_that_cannot_be_signed_are_counted_too() {
+    let fleet = Fleet::with_tokens_within(RequestRates {
+        per_source: 0,
+        per_certname: 0,
+        token_failures: 10,
+    })
+    .await;
+    let wrong = with_another_secret(&fleet.token("web01").await);
+    let unsignable = || {
+        let csr = agent("web01").dns("elsewhere.example.com");
+        csr.challenge_password(&wrong).sign_pem(keys::p256_b())
+    };
+    for _ in 0..10 {
+        let answer = fleet.put("web01", unsignable()).await;
+        assert_ne!(answer.status, 429, "{}", answer.text());
+    }
+    assert_eq!(fleet.put("web01", unsignable()).await.status, 429);
 }
 
 #[tokio::test]
@@ -339,13 +369,52 @@ async fn where_wrong_tokens_wait_for_a_person_they_count_all_the_same() {
         token_failures: 1,
     })
     .await;
-    let mut policy = (*fleet.authority().policy()).clone();
+    let mut policy = (*fleet.authority().rules().policy).clone();
     policy.tokens.on_reject = countersign_policy::OnToken::Pend;
-    fleet.authority().set_policy(policy);
+    fleet
+        .authority()
+        .set_rules(fleet.authority().rules().with_policy(policy));
     let first = fleet.ask("web01", STRANGER, keys::p256_a()).await;
     assert_eq!((first.status, first.text()), (200, ""));
     assert_eq!(
         fleet.ask("web02", STRANGER, keys::p256_a()).await.status,
         429
     );
+}
+
+/// Whichever way a request is forgotten, its sender may come back with the token that it has.
+#[tokio::test]
+async fn to_delete_a_request_that_waits_leaves_the_tokens_of_its_name_alone() {
+    let fleet = Fleet::with_tokens().await;
+    let mut token = fleet.token("web01").await;
+    let delete = |what: &'static str| {
+        let fleet = &fleet;
+        async move {
+            let line = format!("DELETE {V1}/{what}/web01");
+            fleet.call(&fleet.admin, &line).await.status
+        }
+    };
+    for what in ["certificate_status", "certificate_request"] {
+        assert_eq!(fleet.enrol(&agent("web01"), "web01").await.status, 200);
+        assert_eq!(delete(what).await, 204, "{what}");
+        let enrolled = fleet.ask("web01", &token, keys::p256_a()).await;
+        assert_eq!(enrolled.status, 200, "{what}: {}", enrolled.text());
+        fleet.certificate("web01").await;
+        // With the certificate, what is left of the tokens goes; the next one is good again, and stays so.
+        assert_eq!(delete("certificate_status").await, 204);
+        token = fleet.token("web01").await;
+    }
+    assert_eq!(delete("certificate_status").await, 204, "known by its past");
+    let enrolled = fleet.ask("web01", &token, keys::p256_a()).await;
+    assert_eq!(enrolled.status, 200, "{}", enrolled.text());
+    token = fleet.token("web01").await;
+    assert_eq!(delete("certificate_status").await, 204);
+    let cleaned = fleet.ask("web01", &token, keys::p256_b()).await;
+    assert_eq!(cleaned.status, 403, "{}", cleaned.text());
+    // A name of which nothing is known but a token is not known.
+    let unused = fleet.token("web02").await;
+    let line = format!("DELETE {V1}/certificate_status/web02");
+    assert_eq!(fleet.call(&fleet.admin, &line).await.status, 404);
+    let enrolled = fleet.ask("web02", &unused, keys::p256_b()).await;
+    assert_eq!(enrolled.status, 200, "{}", enrolled.text());
 }

@@ -70,6 +70,7 @@ fn what_a_use_relies_on_is_checked_by_its_keys() {
         id: id(),
         certname: "a".to_owned(),
         key_fingerprint: key(),
+        request: None,
     });
     let once = "INDEX token_uses_once (token=? AND certname=? AND key_fingerprint=?)";
     for plan in [&usable, &reserved] {
@@ -168,6 +169,7 @@ fn tokens_are_written_by_their_keys() {
             id: id(),
             certname: certname(),
             key_fingerprint,
+            request: None,
         },
         Write::ForgetToken { id: id() },
     ] {

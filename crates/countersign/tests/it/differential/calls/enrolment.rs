@@ -309,6 +309,36 @@ pub(super) fn extensions() -> Vec<Call> {
             let kind = Oid::from_arcs(&[1, 3, 6, 1, 4, 1, 34380, 1, 1, 1]);
             csr.raw_extension(&kind, None, b"bare text")
         }),
+        with("a list of no extensions", "none.auto.test", &|csr| {
+            csr.attribute_values(&oid::EXTENSION_REQUEST, &[&[0x30, 0]])
+        }),
+        get(
+            "the status of one without extensions",
+            Admin,
+            "certificate_status/none.auto.test",
+        ),
+        with("a list of no names", "nosan.auto.test", &|csr| {
+            csr.raw_extension(&oid::SUBJECT_ALT_NAME, None, &[0x30, 0])
+        }),
+        with("a list of no names that waits", "nosan.test", &|csr| {
+            csr.raw_extension(&oid::SUBJECT_ALT_NAME, None, &[0x30, 0])
+        }),
+        get(
+            "the status of one without names",
+            Admin,
+            "certificate_status/nosan.test",
+        ),
+        with("no attributes", "bare.test", &|csr| {
+            csr.without_attributes()
+        }),
+        with("no attributes, autosigned", "noattr.auto.test", &|csr| {
+            csr.without_attributes()
+        }),
+        with("critical names", "critical.auto.test", &|csr| {
+            let name = b"critical.auto.test";
+            let names = [&[0x30, 20, 0x82, 18], &name[..]].concat();
+            csr.raw_extension(&oid::SUBJECT_ALT_NAME, Some(true), &names)
+        }),
         with("a challenge password", "pass.auto.test", &|csr| {
             csr.challenge_password("secret")
         }),
@@ -356,5 +386,21 @@ pub(super) fn hostile() -> Vec<Call> {
             "certificate_status/poison.test",
         ),
         tidy("poison.test"),
+        put_csr(
+            "an extension request without a value",
+            "novalue.test",
+            &CsrBuilder::new("novalue.test").attribute_values(&oid::EXTENSION_REQUEST, &[]),
+        ),
+        get(
+            "a listing after an extension request without a value",
+            Admin,
+            "certificate_statuses/any?state=requested",
+        ),
+        get(
+            "the status after an extension request without a value",
+            Admin,
+            "certificate_status/novalue.test",
+        ),
+        tidy("novalue.test"),
     ]
 }

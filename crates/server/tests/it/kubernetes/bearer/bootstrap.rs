@@ -1,8 +1,7 @@
 //! Bootstrap tokens as bearer tokens: users by their id and groups, for as long as they are good.
 
-use countersign_authority::{BootstrapOrder, BootstrapText};
+use countersign_authority::{Actor, BootstrapOrder, BootstrapText};
 use countersign_kapi::rbac::book::RbacKind;
-use countersign_policy::Requester;
 use countersign_server::kubernetes::KubernetesDoor;
 use countersign_server::{RequestLimits, RequestRates};
 use http::StatusCode;
@@ -21,8 +20,8 @@ impl Api {
             groups: vec!["system:bootstrappers:rack7".to_owned()],
             ..BootstrapOrder::default()
         };
-        let actor = Requester::authority();
-        let minted = self.world.authority.mint_bootstrap_token(order, &actor);
+        let actor = Actor::authority();
+        let minted = self.world.authority.tokens.mint_bootstrap(order, &actor);
         minted.await.unwrap().token
     }
 
@@ -73,11 +72,12 @@ async fn a_revoked_one_is_nobody() {
     let api = Api::over(World::strict().await).await;
     let token = api.bootstrap(0).await;
     assert_eq!(api.whoami(token.expose()).await.status, StatusCode::CREATED);
-    let actor = Requester::authority();
+    let actor = Actor::authority();
     let revoked = api
         .world
         .authority
-        .revoke_bootstrap_token(token.id(), &actor);
+        .tokens
+        .revoke_bootstrap(token.id(), &actor);
     revoked.await.unwrap();
     api.whoami(token.expose())
         .await

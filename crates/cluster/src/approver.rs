@@ -1,0 +1,462 @@
+//! Works on one request: judges it, writes the decision, or says why there is none.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use countersign_authority::{Clock as _, SystemClock};
+use countersign_pki::{CheckedCsr, UnixTime};
+use countersign_policy::{
+    ClusterQuery, Effect, Evidence, Finding, Outcome, PodFacts, Policy, Query, Request, Step, Use,
+    Verdict, decide, judge_unreadable,
+};
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tracing::{debug, info, warn};
+
+use crate::api::{CallFault, segment};
+use crate::controllers::{CSRS, Controller, Next, Rules, Shared};
+use crate::events::{About, Admission, EventBudget};
+use crate::gather::{name_of, undecided};
+use crate::index::{KUBELET_CLIENT, SWITCH_NAME, SWITCH_NAMESPACE, Switch, Watched};
+use crate::objects::CsrObject;
+use crate::plan::{
+    Action, NewCondition, Part, Reason, Stage, patch_of, plan, shortened, with_condition,
+};
+use crate::queue::Pause;
+use crate::resources::Hold;
+use crate::signing::{ApprovedRequest, Signing, Spending};
+
+impl Shared {
+    /// Does whatever is to be done with a request now.
+    pub(crate) async fn work_on(self: &Arc<Self>, name: &str) -> Next {
+        if name.contains('/') {
+            return self.work_on_pod(name).await;
+        }
+        let request = self.index().request(name);
+        let Some(request) = request else {
+            self.forget(name);
+            return Next::Done;
+        };
+        match Stage::of(&request) {
+            Stage::Undecided if self.does(Controller::Approver) => self.judge(&request).await,
+            Stage::Approved if self.does(Controller::Signer) => {
+                self.forget(name);
+                self.sign(&request).await
+            }
+            Stage::Undecided | Stage::Approved | Stage::Over => {
+                self.forget(name);
+                Next::Done
+            }
+        }
+    }
+
+    async fn judge(self: &Arc<Self>, request: &CsrObject) -> Next {
+        let rules = self.rules();
+        match rules.hold(&request.spec.signer) {
+            Hold::No => {}
+            Hold::NoRules => {
+                // Somebody else's signer.
+                self.forget(&request.name);
+                return Next::Done;
+            }
+            // Other rules wake it.
+            Hold::Quietly => return Next::Done,
+            Hold::Because(why) => return self.wait(request, &why).await,
+        }
+        let mut asked = BTreeSet::new();
+        let verdict = match &request.spec.message {
+            Ok(csr) => self.evaluate(request, csr, None, &rules, &mut asked).await,
+            Err(why) => Some(unreadable(&rules.policy, request, why)),
+        };
+        let Some(verdict) = verdict else {
+            warn!(name = %request.name, "the policy asks for ever");
+            return Next::Again(Pause::Evidence);
+        };
+        let explanation = verdict.explanation();
+        let why = Reason::of(explanation);
+        self.metrics
+            .decided(explanation.effect, &why.rule, &why.code);
+        match plan(&verdict) {
+            Action::Decide(condition) => {
+                if let Some(next) = self.spend_token(request, &verdict, &condition).await {
+                    return next;
+                }
+                self.decide(request, &condition).await
+            }
+            Action::Wait { why, retry } => {
+                self.index().wait(request, &asked);
+                self.tell(request, &why).await;
+                match retry {
+                    true => Next::Again(Pause::Evidence),
+                    false => Next::Done,
+                }
+            }
+        }
+    }
+
+    /// Says why a request waits for something that is told by other rules.
+    async fn wait(&self, request: &CsrObject, why: &Reason) -> Next {
+        self.index().wait(request, &BTreeSet::new());
+        self.tell(request, why).await;
+        Next::Done
+    }
+
+    /// Where a token approves: uses it up, before anything says that the request is approved. What happens instead, if that
+    /// cannot be.
+    async fn spend_token(
+        &self,
+        request: &CsrObject,
+        verdict: &Verdict,
+        condition: &NewCondition,
+    ) -> Option<Next> {
+        verdict.uses().iter().find_map(Use::token)?;
+        let approval = (condition.reason.as_str(), condition.message.as_str());
+        let spending = match &self.settings.signer {
+            Some(signer) => signer.spend_token(undecided(request, approval)).await,
+            None => Spending::Refused("nobody here knows tokens".to_owned()),
+        };
+        let reason = |words: &str| Reason {
+            rule: condition.reason.clone(),
+            code: "token".to_owned(),
+            words: shortened(&format!("waiting for a person ({words})")),
+        };
+        match spending {
+            Spending::Spent => None,
+            Spending::Again(why) => {
+                warn!(name = %request.name, reason = %why, "its token was not used up yet");
+                Some(Next::Again(Pause::Evidence))
+            }
+            Spending::Refused(why) => Some(self.wait(request, &reason(&why)).await),
+        }
+    }
+
+    /// Asks the policy, fetching what it needs until it knows enough; `None` if it never does.
+    pub(crate) async fn evaluate(
+        self: &Arc<Self>,
+        request: &CsrObject,
+        csr: &CheckedCsr,
+        pod: Option<&PodFacts>,
+        rules: &Rules,
+        asked: &mut BTreeSet<ClusterQuery>,
+    ) -> Option<Verdict> {
+        let switched = self.switched_policy(request, &rules.policy).await;
+        let policy = switched
+            .as_ref()
+            .map_or(&rules.policy, |(policy, _)| policy);
+        let spec = &request.spec;
+        let as_judged = Request {
+            csr,
+            key: &request.name,
+            name: name_of(request, csr),
+            door: DOOR,
+            signer: &spec.signer,
+            requester: &spec.requester,
+            wishes: &spec.wishes,
+            at: request.created,
+            renewal: false,
+            pod,
+        };
+        let now = SystemClock.now();
+        let begun = Instant::now();
+        let mut evidence = Evidence::none().with_person(None);
+        for _ in 0..MAX_ROUNDS {
+            let queries = match decide(policy, &as_judged, &evidence, now) {
+                Outcome::Done(mut verdict) => {
+                    verdict.took(u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX));
+                    return Some(with_step(verdict, switched.map(|(_, step)| step)));
+                }
+                Outcome::Need(queries) => queries,
+            };
+            asked.extend(queries.iter().filter_map(|query| match query {
+                Query::Cluster(query) => Some(query.clone()),
+                _ => None,
+            }));
+            // From now on: what changes after it was looked at wakes the request again.
+            if pod.is_none() {
+                self.index().wait(request, asked);
+            }
+            let answers = queries
+                .into_iter()
+                .map(|query| self.gather(query, request, csr, rules));
+            for add in join_all(answers).await {
+                evidence = add(evidence);
+            }
+        }
+        None
+    }
+
+    /// Where the cluster's own switch says that node client certificates are not approved: the policy without the rules
+    /// that would, and what is to be said in their place.
+    async fn switched_policy(
+        self: &Arc<Self>,
+        request: &CsrObject,
+        policy: &Policy,
+    ) -> Option<(Policy, Step)> {
+        if request.spec.signer.as_str() != KUBELET_CLIENT {
+            return None;
+        }
+        let is_concerned = |rule: &countersign_policy::Rule| {
+            rule.kinds.iter().any(|kind| kind.word() == NODE_CLIENT)
+        };
+        let concerned = policy
+            .rules_for(&request.spec.signer)
+            .find(|rule| is_concerned(rule))?;
+        let why = match self.switch().await {
+            Switch::On => return None,
+            Switch::Off => "says so".to_owned(),
+            Switch::Broken(why) => format!("cannot be understood: {why}"),
+        };
+        let reason = format!(
+            "node client certificates are not approved: ConfigMap {SWITCH_NAMESPACE}/{SWITCH_NAME} {why}"
+        );
+        let mut step = Step::new(&concerned.name, NODE_CLIENT, Finding::Absent, reason);
+        step.policy = concerned.policy.as_ref().to_owned();
+        step.failed = vec!["C05".to_owned()];
+        let mut policy = policy.clone();
+        policy.rules.retain(|rule| !is_concerned(rule));
+        Some((policy, step))
+    }
+
+    async fn switch(self: &Arc<Self>) -> Switch {
+        self.discover().await;
+        if !self.index().has_group(OPENSHIFT_MACHINES) {
+            return Switch::On;
+        }
+        self.start_watch(Watched::Switch);
+        self.first_read(&Watched::Switch).await;
+        let watched = self.watched();
+        self.index().switch(&watched).unwrap_or(Switch::On)
+    }
+
+    /// Writes a decision, for exactly the state that was judged. What it approves is signed from the API server's answer,
+    /// without waiting for the watch to bring the same.
+    async fn decide(&self, request: &CsrObject, condition: &NewCondition) -> Next {
+        let Some(object) = with_condition(request, condition) else {
+            return Next::Done;
+        };
+        let decided = match self.write(Part::APPROVAL, request, &object).await {
+            Ok(decided) => decided,
+            Err(next) => return next,
+        };
+        let age = SystemClock.now().seconds_since(request.created);
+        self.metrics.decided_after(age);
+        info!(
+            name = %request.name, signer = %request.spec.signer, requester = %request.spec.requester,
+            decision = condition.kind, rule = %condition.reason, "decided"
+        );
+        match decided {
+            Some(decided)
+                if Stage::of(&decided) == Stage::Approved && self.does(Controller::Signer) =>
+            {
+                self.sign(&decided).await
+            }
+            Some(_) | None => Next::Done,
+        }
+    }
+
+    async fn sign(&self, request: &CsrObject) -> Next {
+        let Some(signer) = &self.settings.signer else {
+            return Next::Done;
+        };
+        if !signer.serves(&request.spec.signer) {
+            return Next::Done;
+        }
+        let Ok(object) = serde_json::from_str::<Value>(&request.text) else {
+            return Next::Done;
+        };
+        let (reason, message) = approval_of(&object);
+        let spec = &request.spec;
+        let approved = ApprovedRequest {
+            name: &request.name,
+            uid: &request.uid,
+            signer: &spec.signer,
+            requester: &spec.requester,
+            wishes: &spec.wishes,
+            csr: spec.message.as_ref().map_err(String::as_str),
+            created: request.created,
+            approved: request
+                .condition("Approved")
+                .and_then(|condition| condition.updated),
+            approval: (&reason, &message),
+        };
+        let signed = match signer.sign(approved).await {
+            Signing::NotMine => return Next::Done,
+            Signing::Later(why) => {
+                warn!(name = %request.name, signer = %spec.signer, reason = %why, "not signed yet");
+                return Next::Again(Pause::Evidence);
+            }
+            Signing::Certificate(pem) => {
+                let mut object = object;
+                if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
+                    status.insert("certificate".to_owned(), json!(BASE64.encode(pem)));
+                }
+                Some((Part::CERTIFICATE, object))
+            }
+            Signing::Failed { reason, message } => {
+                let condition = NewCondition {
+                    kind: "Failed",
+                    reason,
+                    message,
+                };
+                with_condition(request, &condition).map(|object| (Part::FAILURE, object))
+            }
+        };
+        let Some((part, object)) = signed else {
+            return Next::Done;
+        };
+        match self.write(part, request, &object).await {
+            Ok(_) => Next::Done,
+            Err(next) => next,
+        }
+    }
+
+    /// Puts an object, or patches it where only that is permitted. Returns what it is now, unless it is gone by then; or
+    /// what becomes of a request that could not be written.
+    async fn write(
+        &self,
+        part: Part,
+        request: &CsrObject,
+        object: &Value,
+    ) -> Result<Option<Arc<CsrObject>>, Next> {
+        let path = format!("{CSRS}/{}/{}", segment(&request.name), part.subresource);
+        let written = self.put_or_patch(&path, part, request, object).await;
+        let (outcome, next) = match &written {
+            Ok(_) => ("written", Next::Done),
+            // The watch brings the state that is to be judged instead.
+            Err(CallFault::Conflict | CallFault::Exists) => ("conflict", Next::Again(Pause::Fault)),
+            Err(CallFault::NotFound) => ("gone", Next::Done),
+            Err(CallFault::Invalid(_)) => ("refused", Next::Done),
+            Err(CallFault::Forbidden(_)) => ("forbidden", Next::Again(Pause::Evidence)),
+            Err(CallFault::Status { .. } | CallFault::Unreachable(_)) => {
+                ("failed", Next::Again(Pause::Fault))
+            }
+        };
+        self.metrics.wrote(part.subresource, outcome);
+        if next == Next::Done {
+            self.forget(&request.name);
+        }
+        match written {
+            Ok(object) => {
+                let (state, woken) = self.index().written(object);
+                self.queue.wake_all(&woken);
+                return Ok(state);
+            }
+            Err(CallFault::Conflict | CallFault::Exists | CallFault::NotFound) => {
+                debug!(name = %request.name, what = part.subresource, outcome, "not written");
+            }
+            Err(fault) => {
+                warn!(name = %request.name, what = part.subresource, %fault, "not written");
+            }
+        }
+        Err(next)
+    }
+
+    async fn put_or_patch(
+        &self,
+        path: &str,
+        part: Part,
+        request: &CsrObject,
+        object: &Value,
+    ) -> Result<Value, CallFault> {
+        if !self.patches.load(Ordering::Relaxed) {
+            match self.api.put(path, object).await {
+                Err(CallFault::Forbidden(_)) => {}
+                answered => return answered,
+            }
+        }
+        let patched = self
+            .api
+            .patch(path, &patch_of(part, request, object))
+            .await?;
+        self.patches.store(true, Ordering::Relaxed);
+        Ok(patched)
+    }
+
+    /// Says once why a request waits.
+    async fn tell(&self, request: &CsrObject, why: &Reason) {
+        if self.tell_of(&About::request(request), why).await {
+            info!(
+                name = %request.name, signer = %request.spec.signer, requester = %request.spec.requester,
+                rule = %why.rule, code = %why.code, reason = %why.words, "waiting"
+            );
+        }
+    }
+
+    /// Writes an Event, unless it has been told before or there are too many. Answers whether it is news.
+    pub(crate) async fn tell_of(&self, about: &About<'_>, why: &Reason) -> bool {
+        let name = about.name(why);
+        let admission = self.events().admits(&name, Instant::now());
+        match admission {
+            Admission::Told => return false,
+            Admission::TooMany => {
+                self.metrics.suppressed_event();
+                return false;
+            }
+            Admission::Write => {}
+        }
+        let now: UnixTime = SystemClock.now();
+        let event = about.event(&name, why, &self.settings.instance, now);
+        match self.api.post(&about.path(), &event).await {
+            Ok(_) | Err(CallFault::Exists) => {}
+            Err(fault) => {
+                debug!(event = %name, %fault, "the event cannot be written");
+                if !matches!(fault, CallFault::Forbidden(_) | CallFault::Invalid(_)) {
+                    self.events().take_back(&name);
+                }
+            }
+        }
+        true
+    }
+
+    fn events(&self) -> std::sync::MutexGuard<'_, EventBudget> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What becomes of a request whose message cannot be read: no rule approves it.
+fn unreadable(policy: &Policy, request: &CsrObject, why: &str) -> Verdict {
+    let now = SystemClock.now();
+    let explanation = judge_unreadable(policy, &request.spec.signer, why, now);
+    match explanation.effect {
+        Effect::Deny => Verdict::Deny(explanation),
+        Effect::Approve | Effect::Pending => Verdict::Pending(explanation),
+    }
+}
+
+/// The verdict with what is to be said in the place of rules that were left out.
+fn with_step(verdict: Verdict, step: Option<Step>) -> Verdict {
+    match (verdict, step) {
+        (Verdict::Pending(mut explanation), Some(step)) => {
+            explanation.steps.push(step);
+            Verdict::Pending(explanation)
+        }
+        (verdict, _) => verdict,
+    }
+}
+
+fn approval_of(object: &Value) -> (String, String) {
+    let conditions = object
+        .pointer("/status/conditions")
+        .and_then(Value::as_array);
+    let approved = conditions
+        .into_iter()
+        .flatten()
+        .find(|condition| condition["type"] == "Approved");
+    let text = |key: &str| {
+        let found = approved.and_then(|condition| condition.get(key)?.as_str());
+        found.unwrap_or_default().to_owned()
+    };
+    (text("reason"), text("message"))
+}
+
+/// What rules see as `request.door`.
+const DOOR: &str = "cluster";
+/// More rounds than there are kinds of evidence: a policy that needs more asks for ever.
+const MAX_ROUNDS: usize = 32;
+const NODE_CLIENT: &str = "nodeClient";
+const OPENSHIFT_MACHINES: &str = "machine.openshift.io";
