@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use http::{Method, Request, header};
-use kube::api::{Api as KubeApi, ApiResource, DynamicObject};
+use kube::api::{Api as KubeApi, ApiResource};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event};
@@ -14,6 +14,8 @@ use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use kube::{Client, Config};
 use serde_json::Value;
 use tokio::time::{Instant, timeout};
+
+use crate::lean::LeanObject;
 
 /// An API server, and who we are there. Cheap to clone.
 #[derive(Clone)]
@@ -170,9 +172,9 @@ impl Api {
             .header(header::ACCEPT, "application/json")
             .body(body)
             .map_err(|fault| CallFault::Invalid(fault.to_string()))?;
-        let answer = timeout(CALL_PATIENCE, self.client.request::<Value>(request)).await;
+        let answer = timeout(CALL_PATIENCE, self.client.request::<LeanObject>(request)).await;
         match answer {
-            Ok(answer) => answer.map_err(CallFault::from),
+            Ok(answer) => answer.map(|object| object.json).map_err(CallFault::from),
             Err(_) => {
                 let patience = CALL_PATIENCE.as_secs();
                 Err(CallFault::Unreachable(format!("not within {patience} s")))
@@ -198,7 +200,7 @@ impl Api {
             plural: plural.clone(),
         };
         let client = self.client.clone();
-        let api: KubeApi<DynamicObject> = match namespace {
+        let api: KubeApi<LeanObject> = match namespace {
             Some(namespace) => KubeApi::namespaced_with(client, namespace, &found),
             None => KubeApi::all_with(client, &found),
         };
@@ -208,7 +210,7 @@ impl Api {
         }
         watch(api, how)
             .backoff(WatchPause::default())
-            .filter_map(|event| async move { seen(event) })
+            .map(seen)
             .boxed()
     }
 }
@@ -225,23 +227,18 @@ async fn from_file(path: &Path) -> Result<Config, ConnectFault> {
         .map_err(|fault| bad(chain(&fault)))
 }
 
-fn seen(event: watcher::Result<Event<DynamicObject>>) -> Option<Seen> {
-    let json = |mut object: DynamicObject| {
-        // Larger than all the rest, and nobody here reads them.
-        object.metadata.managed_fields = None;
-        serde_json::to_value(object).ok()
-    };
-    Some(match event {
+fn seen(event: watcher::Result<Event<LeanObject>>) -> Seen {
+    match event {
         Ok(Event::Init) => Seen::Begin,
-        Ok(Event::InitApply(object)) => Seen::Listed(json(object)?),
+        Ok(Event::InitApply(object)) => Seen::Listed(object.json),
         Ok(Event::InitDone) => Seen::End,
-        Ok(Event::Apply(object)) => Seen::Set(json(object)?),
-        Ok(Event::Delete(object)) => Seen::Gone(json(object)?),
+        Ok(Event::Apply(object)) => Seen::Set(object.json),
+        Ok(Event::Delete(object)) => Seen::Gone(object.json),
         Err(watcher::Error::InitialListFailed(fault)) => {
             Seen::Unlistable(CallFault::from(fault).to_string())
         }
         Err(fault) => Seen::Interrupted(chain(&fault)),
-    })
+    }
 }
 
 /// How long a watch that broke waits: 100 ms, doubled up to 5 s. One client that lists a few kinds is no burden, and nodes

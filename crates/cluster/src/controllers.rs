@@ -30,6 +30,7 @@ use crate::pods::{PodSigner, Pods};
 use crate::queue::{Pause, Queue};
 use crate::resolver::Resolver;
 use crate::resources::{Attended, ResourceKind, Steward, Withheld};
+use crate::reviews::Reviews;
 use crate::signing::Signer;
 
 /// A part of the work.
@@ -117,6 +118,7 @@ pub(crate) struct Shared {
     rules: ArcSwap<Rules>,
     pub(crate) metrics: ClusterMetrics,
     pub(crate) resolver: Resolver,
+    reviews: Mutex<Reviews>,
     pub(crate) events: Mutex<EventBudget>,
     /// What programs have said of requests, by the requests' names.
     said: Mutex<BTreeMap<String, Said>>,
@@ -170,6 +172,7 @@ impl Cluster {
                 changed: Notify::new(),
                 rules: ArcSwap::from_pointee(rules),
                 resolver: Resolver::default(),
+                reviews: Mutex::default(),
                 events: Mutex::new(EventBudget::new(tokio::time::Instant::now())),
                 said: Mutex::default(),
                 patches: AtomicBool::new(false),
@@ -333,6 +336,10 @@ impl Shared {
 
     fn said(&self) -> MutexGuard<'_, BTreeMap<String, Said>> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn reviews(&self) -> MutexGuard<'_, Reviews> {
+        self.reviews.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn attended(&self) -> MutexGuard<'_, Vec<Attended>> {

@@ -108,7 +108,7 @@ impl Shared {
         signer.token(undecided(request, ("", ""))).await
     }
 
-    /// Asks the API server whether the sender of a request may do something.
+    /// Asks the API server whether the sender of a request may do something, unless it has just said so.
     async fn review(&self, requester: &Requester, question: &AccessQuestion) -> AccessAnswer {
         let unavailable = |reason: String| AccessAnswer::Unavailable { reason };
         let Identity::User {
@@ -139,6 +139,10 @@ impl Shared {
                 },
             },
         });
+        let (asked, question) = (Instant::now(), review.to_string());
+        if let Some(reason) = self.reviews().allowed(&question, asked) {
+            return AccessAnswer::Allowed { reason };
+        }
         let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
         let answer = match self.api.post(path, &review).await {
             Ok(answer) => answer,
@@ -156,7 +160,10 @@ impl Shared {
             (reason, fault) => format!("{reason}; {fault}"),
         };
         match answer.pointer("/status/allowed").and_then(Value::as_bool) {
-            Some(true) => AccessAnswer::Allowed { reason },
+            Some(true) => {
+                self.reviews().remember(question, reason.clone(), asked);
+                AccessAnswer::Allowed { reason }
+            }
             Some(false) => AccessAnswer::NotAllowed { reason },
             None => unavailable("the API server's review says nothing".to_owned()),
         }

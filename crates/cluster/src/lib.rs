@@ -19,8 +19,10 @@ mod api;
 mod dial;
 mod follow;
 mod leader;
+mod lean;
 mod metrics;
 mod resolver;
+mod reviews;
 mod signing;
 
 mod approver;

@@ -220,4 +220,4 @@ pub(crate) const USERS: [(&str, &str, &[&str]); 8] = [
     ("node", "system:node:n1", &["system:nodes"]),
 ];
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
