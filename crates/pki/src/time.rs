@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::Offset;
+
 /// Seconds since 1970-01-01T00:00:00Z, leap seconds not counted.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct UnixTime(pub i64);
@@ -38,43 +42,17 @@ impl UnixTime {
 
     /// The calendar fields in UTC.
     pub(crate) fn civil(self) -> Civil {
-        let days = self.0.div_euclid(DAY);
-        let second_of_day = self.0.rem_euclid(DAY);
-        // Days to calendar by 400-year eras that begin on a first of March; see Howard Hinnant, "chrono-compatible
-        // low-level date algorithms". Saturation only matters hundreds of millions of years away.
-        let shifted = days.saturating_add(719_468);
-        let era = shifted.div_euclid(146_097);
-        let day_of_era = shifted.rem_euclid(146_097);
-        let year_of_era = era_year(day_of_era);
-        let day_of_year = day_of_era.saturating_sub(days_before_era_year(year_of_era));
-        let month_from_march = day_of_year
-            .saturating_mul(5)
-            .saturating_add(2)
-            .div_euclid(153);
-        let day = day_of_year
-            .saturating_sub(
-                month_from_march
-                    .saturating_mul(153)
-                    .saturating_add(2)
-                    .div_euclid(5),
-            )
-            .saturating_add(1);
-        let month = if month_from_march < 10 {
-            month_from_march.saturating_add(3)
-        } else {
-            month_from_march.saturating_sub(9)
-        };
-        let year = era
-            .saturating_mul(400)
-            .saturating_add(year_of_era)
-            .saturating_add(i64::from(month <= 2));
+        // The calendar repeats itself every 400 years: those after 1970 stand for years that jiff does not know.
+        let at = Timestamp::from_second(self.0.rem_euclid(FOUR_CENTURIES)).unwrap_or_default();
+        let at = Offset::UTC.to_datetime(at);
+        let centuries = self.0.div_euclid(FOUR_CENTURIES).saturating_mul(400);
         Civil {
-            year,
-            month,
-            day,
-            hour: second_of_day.div_euclid(3600),
-            minute: second_of_day.rem_euclid(3600).div_euclid(60),
-            second: second_of_day.rem_euclid(60),
+            year: i64::from(at.year()).saturating_add(centuries),
+            month: at.month().into(),
+            day: at.day().into(),
+            hour: at.hour().into(),
+            minute: at.minute().into(),
+            second: at.second().into(),
         }
     }
 }
@@ -138,60 +116,22 @@ impl Civil {
 
     /// The second these fields name, or nothing if one is out of its range.
     pub(crate) fn to_unix(self) -> Option<UnixTime> {
-        let in_range = (0..=9999).contains(&self.year)
-            && (1..=12).contains(&self.month)
-            && (1..=days_in_month(self.year, self.month)).contains(&self.day)
-            && (0..24).contains(&self.hour)
-            && (0..60).contains(&self.minute)
-            && (0..60).contains(&self.second);
-        if !in_range {
+        if !(0..=9999).contains(&self.year) {
             return None;
         }
-        let year = self.year.checked_sub(i64::from(self.month <= 2))?;
-        let era = year.div_euclid(400);
-        let year_of_era = year.rem_euclid(400);
-        let month_from_march = self.month.checked_add(9)?.rem_euclid(12);
-        let day_of_year = month_from_march
-            .checked_mul(153)?
-            .checked_add(2)?
-            .div_euclid(5)
-            .checked_add(self.day)?
-            .checked_sub(1)?;
-        let day_of_era = days_before_era_year(year_of_era).checked_add(day_of_year)?;
-        let days = era
-            .checked_mul(146_097)?
-            .checked_add(day_of_era)?
-            .checked_sub(719_468)?;
-        let seconds = days
-            .checked_mul(DAY)?
-            .checked_add(self.hour.checked_mul(3600)?)?
-            .checked_add(self.minute.checked_mul(60)?)?
-            .checked_add(self.second)?;
-        Some(UnixTime(seconds))
-    }
-}
-
-fn era_year(day_of_era: i64) -> i64 {
-    day_of_era
-        .saturating_sub(day_of_era.div_euclid(1460))
-        .saturating_add(day_of_era.div_euclid(36_524))
-        .saturating_sub(day_of_era.div_euclid(146_096))
-        .div_euclid(365)
-}
-
-fn days_before_era_year(year: i64) -> i64 {
-    year.saturating_mul(365)
-        .saturating_add(year.div_euclid(4))
-        .saturating_sub(year.div_euclid(100))
-}
-
-fn days_in_month(year: i64, month: i64) -> i64 {
-    let leap = year.rem_euclid(4) == 0 && (year.rem_euclid(100) != 0 || year.rem_euclid(400) == 0);
-    match month {
-        2 if leap => 29,
-        2 => 28,
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
+        let year = self.year.try_into().ok()?;
+        let [month, day, hour, minute, second] =
+            [self.month, self.day, self.hour, self.minute, self.second].map(i8::try_from);
+        let at = DateTime::new(
+            year,
+            month.ok()?,
+            day.ok()?,
+            hour.ok()?,
+            minute.ok()?,
+            second.ok()?,
+            0,
+        );
+        Some(UnixTime(at.ok()?.duration_since(EPOCH).as_secs()))
     }
 }
 
@@ -253,7 +193,8 @@ fn parse_rfc3339(text: &[u8]) -> Option<UnixTime> {
     Some(UnixTime(civil.to_unix()?.0.saturating_sub(offset)))
 }
 
-const DAY: i64 = 86_400;
+const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
+const FOUR_CENTURIES: i64 = 146_097 * 86_400;
 
 #[cfg(test)]
 mod tests {
@@ -318,6 +259,29 @@ mod tests {
             let time = UnixTime(seconds);
             prop_assert_eq!(UnixTime::parse_rfc3339(&time.to_string()), Ok(time));
             prop_assert_eq!(time.civil().to_unix(), Some(time));
+        }
+
+        /// Out of fields that a peer chose, only dates of the calendar become times.
+        #[test]
+        fn fields_are_a_time_only_within_their_ranges(
+            year in -1_i64..=10_000, month in -1_i64..=14, day in -1_i64..=33,
+            hour in -1_i64..=25, minute in -1_i64..=61, second in -1_i64..=61,
+        ) {
+            let civil = Civil { year, month, day, hour, minute, second };
+            if let Some(time) = civil.to_unix() {
+                prop_assert_eq!(time.civil(), civil);
+            } else {
+                let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+                let days = match month {
+                    2 if leap => 29,
+                    2 => 28,
+                    4 | 6 | 9 | 11 => 30,
+                    _ => 31,
+                };
+                let is_date = (0..=9999).contains(&year) && (1..=12).contains(&month) && (1..=days).contains(&day);
+                let is_time = (0..24).contains(&hour) && (0..60).contains(&minute) && (0..60).contains(&second);
+                prop_assert!(!(is_date && is_time));
+            }
         }
     }
 }
