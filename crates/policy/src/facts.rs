@@ -9,8 +9,6 @@ use countersign_pki::UnixTime;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::request::{Identity, Requester};
-
 /// An inventory record: a host that is expected to enrol.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -151,33 +149,6 @@ pub struct PodFacts {
     pub labels: BTreeMap<String, String>,
     /// What its author wishes of the signer; nobody has verified any of it.
     pub annotations: BTreeMap<String, String>,
-}
-
-impl PodFacts {
-    /// What the cluster calls the service account as a user.
-    pub fn username(&self) -> String {
-        format!(
-            "system:serviceaccount:{}:{}",
-            self.namespace, self.service_account
-        )
-    }
-
-    /// The service account as the sender of the pod's requests.
-    pub fn requester(&self) -> Requester {
-        Requester {
-            identity: Identity::User {
-                username: self.username(),
-                groups: vec![
-                    "system:serviceaccounts".to_owned(),
-                    format!("system:serviceaccounts:{}", self.namespace),
-                    "system:authenticated".to_owned(),
-                ],
-                uid: self.service_account_uid.clone(),
-                extra: BTreeMap::new(),
-            },
-            source: None,
-        }
-    }
 }
 
 /// A build window: a time in which one name may enrol.

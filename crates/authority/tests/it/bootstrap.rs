@@ -42,6 +42,7 @@ async fn whoever_shows_a_token_is_its_user_as_often_as_they_like() {
             "system:bootstrappers:a".to_owned(),
             "system:bootstrappers:b".to_owned(),
         ],
+        group_prefix: Some("system:bootstrappers:"),
         description: "rack 7".to_owned(),
         ..BootstrapOrder::default()
     };
@@ -179,7 +180,8 @@ async fn tokens_are_kept_under_the_key_for_token_records() {
 
 #[rstest]
 #[case(ttl(u64::MAX), "ttl_seconds: must be from 0 to")]
-#[case(BootstrapOrder { groups: vec!["system:masters".to_owned()], ..Default::default() }, "groups: must be system:bootstrappers:")]
+#[case(BootstrapOrder { groups: vec!["system:masters".to_owned()], group_prefix: Some("system:bootstrappers:"), ..Default::default() }, "groups: must be system:bootstrappers:")]
+#[case(BootstrapOrder { groups: vec!["system:bootstrappers:a".to_owned()], ..Default::default() }, "groups: must be empty")]
 #[case(BootstrapOrder { groups: vec!["system:bootstrappers:a".to_owned(); 33], ..Default::default() }, "groups: must be at most 32")]
 #[case(BootstrapOrder { description: "a\nb".to_owned(), ..Default::default() }, "description: must be one line")]
 #[case(BootstrapOrder { description: "it is abcdef.0123456789abcdef".to_owned(), ..Default::default() }, "description: must not hold a token")]

@@ -6,7 +6,7 @@
 //!
 //! [`check`] has the checks by name, [`rule`] what each preset makes of them. [`client`] and [`serving`] are the two
 //! rules, [`judge`] keeps what has failed and says what comes of it. [`objects`] reads objects of an API server,
-//! [`queue`] says whose turn it is among many.
+//! [`queue`] says whose turn it is among many. [`service_account`] has the names of a pod's service account.
 
 mod check;
 mod client;
@@ -19,6 +19,7 @@ mod objects;
 mod queue;
 mod renewal;
 mod rule;
+mod service_account;
 mod serving;
 mod unreadable;
 
@@ -28,7 +29,9 @@ pub use facts::{
     ClusterFact, ClusterMachine, ClusterNode, ClusterQuery, ClusterRequest, Egress, NameAnswer,
     NodeAddress, Queue, RequestState, ServedChain,
 };
-pub(crate) use objects::named_node;
+pub(crate) use objects::{
+    BUNDLE, BUNDLE_NAMESPACE, EGRESS_GROUP, MACHINE_GROUPS, NETWORK_GROUP, named_node,
+};
 pub use objects::{
     NodeRequest, bundle_of, egress_of, inventory_machine, machine_of, network_type_of, node_of,
     related_requests, request_state_of,

@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use crate::evidence::Looked;
 use crate::node::{
-    ClusterFact, ClusterMachine, ClusterQuery, NameAnswer, NodeRequest, RequestState, ServedChain,
-    bundle_of, egress_of, inventory_machine, machine_of, network_type_of, node_of, queue_of,
-    related_requests,
+    BUNDLE, BUNDLE_NAMESPACE, ClusterFact, ClusterMachine, ClusterQuery, EGRESS_GROUP,
+    MACHINE_GROUPS, NETWORK_GROUP, NameAnswer, NodeRequest, RequestState, ServedChain, bundle_of,
+    egress_of, inventory_machine, machine_of, network_type_of, node_of, queue_of, related_requests,
 };
 use crate::request::{Identity, Request};
 use crate::trial::setting::{DnsAnswer, Scene, ServingAnswer};
@@ -58,12 +58,12 @@ impl Scene {
                 Ok(ClusterFact::Bundle(bundle.map(Arc::from)))
             }
             ClusterQuery::Network => {
-                let found = self.one("Network", "config.openshift.io/", "cluster")?;
+                let found = self.one("Network", NETWORK_GROUP, "cluster")?;
                 let kind = found.map(|network| network_type_of(network).unwrap_or_default());
                 Ok(ClusterFact::Network(kind))
             }
             ClusterQuery::Egress(node) => {
-                let found = self.one("HostSubnet", "network.openshift.io/", node)?;
+                let found = self.one("HostSubnet", EGRESS_GROUP, node)?;
                 Ok(ClusterFact::Egress(found.map(egress_of)))
             }
             ClusterQuery::Name(name) => {
@@ -197,7 +197,3 @@ fn chain(text: &str) -> ServedChain {
         Err(fault) => ServedChain::Nothing(fault.to_string()),
     }
 }
-
-const MACHINE_GROUPS: [&str; 2] = ["machine.openshift.io/", "cluster.x-k8s.io/"];
-const BUNDLE_NAMESPACE: &str = "openshift-config-managed";
-const BUNDLE: &str = "csr-controller-ca";

@@ -23,6 +23,7 @@ use super::operation::{Operation, Tag};
 use super::parameters::{Path, Query};
 use super::{Administrator, EnrolDoor, Granted, json, ordered_body};
 use crate::access::{Grant, Role};
+use crate::kubernetes::BOOTSTRAP_GROUPS;
 
 fn item(token: countersign_authority::BootstrapToken, now: UnixTime) -> BootstrapToken {
     let status = match token.status(now) {
@@ -99,6 +100,7 @@ pub(super) async fn create(
     let order = BootstrapOrder {
         ttl_seconds: order.ttl_seconds,
         groups: order.groups,
+        group_prefix: Some(BOOTSTRAP_GROUPS),
         description: order.description,
     };
     let minted = door

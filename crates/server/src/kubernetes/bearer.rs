@@ -116,6 +116,8 @@ pub(crate) fn is_token_name(username: &str) -> bool {
 /// As bootstrap tokens are called in a cluster.
 const BOOTSTRAP_USER: &str = "system:bootstrap:";
 const BOOTSTRAPPERS: &str = "system:bootstrappers";
+/// What groups of single tokens begin with.
+pub(crate) const BOOTSTRAP_GROUPS: &str = "system:bootstrappers:";
 /// Whoever reads an object learns from it which token its sender showed; nothing is decided by it.
 const ENROLMENT_TOKEN: &str = "countersign.dev/enrolment-token";
 

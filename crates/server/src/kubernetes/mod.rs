@@ -55,7 +55,7 @@ use crate::frontend::FrontEndLayer;
 use crate::limits::RequestLimits;
 use answer::Answer;
 pub use authorizer::Authorizer;
-pub(crate) use bearer::is_token_name;
+pub(crate) use bearer::{BOOTSTRAP_GROUPS, is_token_name};
 use call::{BODY, Call, Methods, ObjectHead, OfPath, PatchHead};
 use delete::{DeleteAllHead, DeleteHead};
 pub use faults::profile_text;

@@ -1,7 +1,7 @@
 //! Bootstrap tokens: a password that many machines may show, until it ends or is taken back.
 //!
-//! Unlike an enrolment token it enrols nobody: whoever shows one is the user `system:bootstrap:<id>`, and rights are another
-//! matter. What is kept of a token verifies it and does not reveal it.
+//! Unlike an enrolment token it enrols nobody: whoever shows one is a user with the token's id, as the door calls it, and
+//! has the rights of that user. What is kept of a token verifies it and does not reveal it.
 
 mod text;
 
@@ -127,6 +127,8 @@ pub struct BootstrapOrder {
     pub ttl_seconds: Option<u64>,
     /// Groups of whoever shows it, beside those that all such users have.
     pub groups: Vec<String>,
+    /// What each group begins with, as the door says; `None`: it has no groups.
+    pub group_prefix: Option<&'static str>,
     /// For people.
     pub description: String,
 }
@@ -254,7 +256,7 @@ impl Core {
     ) -> Result<MintedBootstrap, TokenFault> {
         let now = self.clock.now();
         let expires_at = checked_ttl(order.ttl_seconds)?.map(|ttl| now.plus_seconds(ttl));
-        let groups = checked_groups(order.groups)?;
+        let groups = checked_groups(order.groups, order.group_prefix)?;
         let description = checked_description(order.description)?;
         let rules = self.rules.load_full();
         let epoch = self.store.epoch().await.map_err(EngineError::from)?;
@@ -370,25 +372,31 @@ fn checked_ttl(ordered: Option<u64>) -> Result<Option<u64>, TokenFault> {
     }
 }
 
-/// Groups as the CSR API allows them: `system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]`.
-fn checked_groups(mut groups: Vec<String>) -> Result<Vec<String>, TokenFault> {
-    let wrong = |problem: &str| Err(TokenFault::field("groups", problem));
+/// Groups that are the prefix and `[a-z0-9:-]{0,255}[a-z0-9]`.
+fn checked_groups(
+    mut groups: Vec<String>,
+    prefix: Option<&str>,
+) -> Result<Vec<String>, TokenFault> {
+    let wrong = |problem: String| Err(TokenFault::field("groups", problem));
     if groups.len() > MAX_GROUPS {
-        return wrong("must be at most 32");
+        return wrong("must be at most 32".to_owned());
     }
-    if !groups.iter().all(|group| is_group(group)) {
-        return wrong(
-            "must be system:bootstrappers: and at most 256 characters of a-z, 0-9, : and -, for example \
-             system:bootstrappers:rack7",
-        );
+    match prefix {
+        Some(prefix) if !groups.iter().all(|group| is_group(group, prefix)) => {
+            return wrong(format!(
+                "must be {prefix} and at most 256 characters of a-z, 0-9, : and -, for example {prefix}rack7"
+            ));
+        }
+        None if !groups.is_empty() => return wrong("must be empty".to_owned()),
+        Some(_) | None => {}
     }
     groups.sort();
     groups.dedup();
     Ok(groups)
 }
 
-fn is_group(group: &str) -> bool {
-    let Some(own) = group.strip_prefix("system:bootstrappers:") else {
+fn is_group(group: &str, prefix: &str) -> bool {
+    let Some(own) = group.strip_prefix(prefix) else {
         return false;
     };
     let is_sign = |octet: u8| octet.is_ascii_lowercase() || octet.is_ascii_digit();
@@ -437,14 +445,15 @@ mod tests {
 
     #[test]
     fn groups_are_those_that_the_csr_api_allows() {
-        let longest = format!("system:bootstrappers:{}z", "-".repeat(255));
+        const PREFIX: &str = "system:bootstrappers:";
+        let longest = format!("{PREFIX}{}z", "-".repeat(255));
         for group in [
             "system:bootstrappers:a",
             "system:bootstrappers:kubeadm:default-node-token",
             "system:bootstrappers:-:0",
             &longest,
         ] {
-            assert!(is_group(group), "{group}");
+            assert!(is_group(group, PREFIX), "{group}");
         }
         for group in [
             "",
@@ -458,7 +467,7 @@ mod tests {
             " system:bootstrappers:a",
             &longest.replace('z', "zz"),
         ] {
-            assert!(!is_group(group), "{group}");
+            assert!(!is_group(group, PREFIX), "{group}");
         }
     }
 }

@@ -18,6 +18,7 @@ impl Api {
         let order = BootstrapOrder {
             ttl_seconds: Some(ttl_seconds),
             groups: vec!["system:bootstrappers:rack7".to_owned()],
+            group_prefix: Some("system:bootstrappers:"),
             ..BootstrapOrder::default()
         };
         let actor = Actor::authority();
