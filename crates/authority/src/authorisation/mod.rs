@@ -206,6 +206,17 @@ impl Core {
         Ok(())
     }
 
+    /// Before CRLs of the CAs above an issuer are taken.
+    pub(crate) async fn authorise_ancestor_crls(
+        &self,
+        issuer: &IssuerId,
+        actor: &Actor,
+    ) -> Result<(), Needed> {
+        let judged = actor.grant.demand(Needs::Admin, None);
+        self.recorded(judged, "crl", actor, || issuer.to_string())
+            .await
+    }
+
     /// Before a certificate is renewed by anybody but its holder.
     pub(crate) async fn authorise_renewal(
         &self,

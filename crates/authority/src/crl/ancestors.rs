@@ -11,6 +11,8 @@ use countersign_policy::Requester;
 use tracing::{info, warn};
 
 use crate::audit::AuditEntry;
+use crate::authorisation::actor::Actor;
+use crate::authorisation::grant::Needed;
 use crate::detached::run_detached;
 use crate::engine::Core;
 use crate::faults::EngineError;
@@ -34,11 +36,15 @@ impl Issuers {
         &self,
         issuer: &IssuerId,
         lists_pem: Vec<u8>,
-        actor: &Requester,
+        actor: &Actor,
     ) -> Result<usize, AncestorCrlFault> {
         let core = Arc::clone(&self.core);
         let (issuer, actor) = (issuer.clone(), actor.clone());
-        run_detached(async move { put(core, issuer, lists_pem, actor).await }).await
+        run_detached(async move {
+            core.authorise_ancestor_crls(&issuer, &actor).await?;
+            put(core, issuer, lists_pem, actor.requester).await
+        })
+        .await
     }
 }
 
@@ -127,6 +133,9 @@ pub enum AncestorCrlFault {
         /// Whom.
         subject: String,
     },
+    /// Whoever asks may not.
+    #[error(transparent)]
+    Forbidden(#[from] Needed),
     /// It could not be carried through.
     #[error(transparent)]
     Engine(#[from] EngineError),

@@ -1,6 +1,7 @@
 //! CRLs of the CAs above an issuer: taken, kept, served with its own.
 
-use countersign_authority::AncestorCrlFault;
+use countersign_authority::grant::{Grant, Needed, Role};
+use countersign_authority::{Actor, AncestorCrlFault, Revision};
 use countersign_pki::{Crl, RevocationReason, UnixTime, pem};
 use countersign_testkit::chain::{Ca, CrlFacts};
 use countersign_testkit::keys;
@@ -36,7 +37,7 @@ impl Site {
         let authority = &self.world.authority;
         authority
             .issuers
-            .put_ancestor_crls(&issuer_id(), lists, &actor.requester)
+            .put_ancestor_crls(&issuer_id(), lists, &actor)
             .await
     }
 
@@ -355,10 +356,54 @@ async fn an_issuer_that_is_a_root_leaves_everything_aside() {
     let taken = world
         .authority
         .issuers
-        .put_ancestor_crls(&issuer, lists, &actor.requester);
+        .put_ancestor_crls(&issuer, lists, &actor);
     assert_eq!(taken.await.unwrap(), 0);
     assert_eq!(
         world.authority.issuers.crl(&issuer_id()).unwrap().pem,
         before
     );
+}
+
+/// Whoever may put a list in place stops clients everywhere: no role but an administrator's, and no door's rules, will do.
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_of_the_cas_above_are_taken_from_administrators_alone() {
+    let site = Site::new().await;
+    let facts = CrlFacts::good(7, NOW);
+    let lists = [site.root.crl(&facts), site.middle.crl(&facts)].concat();
+    let put = async |actor: &Actor| {
+        let issuers = &site.world.authority.issuers;
+        let lists = lists.clone().into_bytes();
+        issuers.put_ancestor_crls(&issuer_id(), lists, actor).await
+    };
+    let requester = act("x").actor.requester;
+    let mut others = vec![
+        Actor::with_roles(requester.clone(), Grant::NOTHING),
+        Actor::let_by_door(requester.clone(), Grant::NOTHING),
+    ];
+    for role in [Role::Read, Role::Mint, Role::Sign] {
+        let mut grant = Grant::NOTHING;
+        grant.add(role, &[]);
+        others.push(Actor::with_roles(requester.clone(), grant));
+    }
+    for other in &others {
+        let refused = put(other).await;
+        let needed = Needed::Role { role: Role::Admin };
+        assert!(
+            matches!(&refused, Err(AncestorCrlFault::Forbidden(said)) if said.to_string() == needed.to_string()),
+            "{other:?}: {refused:?}"
+        );
+    }
+    assert_eq!(site.served(), named(&[("Own CA", 0)]), "nothing was taken");
+    let all = site
+        .world
+        .authority
+        .audit
+        .after(Revision::default(), 1000)
+        .await;
+    let refusals = all.unwrap().into_iter().map(|(_, entry)| entry);
+    let refusals =
+        refusals.filter(|entry| entry.action == "refuse" && entry.subject == issuer_id().as_str());
+    assert_eq!(refusals.count(), others.len(), "each is on record");
+    let admin = Actor::with_roles(requester, Grant::ADMIN);
+    assert_eq!(put(&admin).await.unwrap(), 2);
 }

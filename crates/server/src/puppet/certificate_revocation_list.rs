@@ -5,11 +5,10 @@ use std::sync::Arc;
 use axum::response::Response;
 use bytes::Bytes;
 use countersign_authority::{AncestorCrlFault, CrlState};
-use countersign_policy::Requester;
 use http::{HeaderMap, StatusCode};
 use tracing::{error, info};
 
-use super::{PuppetDoor, answer, conditional, faults};
+use super::{Call, PuppetDoor, answer, conditional, faults};
 
 impl PuppetDoor {
     /// The published lists, from memory and without copying them.
@@ -25,8 +24,8 @@ impl PuppetDoor {
     }
 
     /// Takes newer lists of the CAs above the issuer.
-    pub(super) async fn put_crls(&self, actor: Requester, body: &[u8]) -> Response {
-        let lists = body.to_vec();
+    pub(super) async fn put_crls(&self, call: &Call<'_>, body: &[u8]) -> Response {
+        let (actor, lists) = (call.actor(), body.to_vec());
         let taken = self
             .authority()
             .issuers
@@ -42,6 +41,7 @@ impl PuppetDoor {
         info!(%fault, %actor, "the submitted CRLs were not taken");
         match fault {
             AncestorCrlFault::Engine(fault) => faults::broken(&fault),
+            AncestorCrlFault::Forbidden(needed) => call.forbidden(&needed),
             AncestorCrlFault::UnknownIssuer { .. } => {
                 error!(%fault, "the door's issuer is unknown");
                 answer::internal("the issuer is not known")

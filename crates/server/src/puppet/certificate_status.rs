@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use countersign_authority::store::StoreFault;
-use countersign_authority::{Act, ActFault, Actor, LedgerEntry, RequestRecord, Retired};
+use countersign_authority::{Act, ActFault, Actor, LedgerEntry, Outcome, RequestRecord, Retired};
 use countersign_pki::{RevocationReason, terminal_safe};
 use http::{HeaderMap, StatusCode};
 use serde_json::Value;
@@ -123,7 +123,7 @@ impl PuppetDoor {
     }
 
     /// Approves a waiting request. Others may change it at the same moment without having decided it.
-    pub(crate) async fn sign(&self, act: Act) -> Result<RequestRecord, ActFault> {
+    pub(crate) async fn sign(&self, act: Act) -> Result<Outcome, ActFault> {
         let mut outcome = self.authority().requests.approve(act.clone()).await;
         // Where a request may be replaced while it is being signed, nobody has looked at what took its place.
         let tries = if self.replaces_waiting() {
@@ -137,8 +137,8 @@ impl PuppetDoor {
             }
             outcome = self.authority().requests.approve(act.clone()).await;
         }
-        if let Ok(record) = &outcome {
-            info!(name = record.key, request = %record.id, actor = %act.actor, "signed by an administrator");
+        if let Ok(signed) = &outcome {
+            info!(name = act.key, request = %signed.id, actor = %act.actor, "signed by an administrator");
         }
         outcome
     }

@@ -267,9 +267,7 @@ impl PuppetDoor {
         match (route, method) {
             (Route::Certificate(name), &Method::GET) => self.get_certificate(name, headers).await,
             (Route::Crl, &Method::GET) => self.get_crl(headers),
-            (Route::CrlUpdate, &Method::PUT) => {
-                Box::pin(self.put_crls(call.requester(), body)).await
-            }
+            (Route::CrlUpdate, &Method::PUT) => Box::pin(self.put_crls(call, body)).await,
             (Route::CertificateRequest(name), &Method::GET) => self.get_request(name).await,
             (Route::CertificateRequest(name), &Method::PUT) => {
                 Box::pin(self.put_request(name, call, body)).await
