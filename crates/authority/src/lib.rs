@@ -67,7 +67,7 @@ pub use issuer::keystore::{KeyStore, SignFault, Signature};
 pub use issuer::per_issuer::PerIssuer;
 pub use issuer::signer::{OnWaiting, Signer};
 pub use issuer::{Issuer, IssuerFault, IssuerId, Serials};
-pub use issuing::ShownCertificate;
+pub use issuing::{Outcome, Recorded, ShownCertificate};
 pub use issuing::stages::{Draft, Intended, Issued};
 pub use ledger::Ledger;
 pub use ledger::adoption::Adoption;

@@ -10,8 +10,9 @@ use countersign_policy::{Deciding, Explanation, Requester, SignerName};
 
 use crate::faults::{ActFault, SubmitFault};
 use crate::issuer::IssuerId;
+use crate::issuing::Outcome;
 use crate::ledger::renewal::RenewFault;
-use crate::model::{Door, RequestRecord, RequestState};
+use crate::model::{Door, RequestState};
 
 /// Somebody who counts. Each call has a default that does nothing.
 pub trait Telemetry: Send + Sync + 'static {
@@ -163,9 +164,9 @@ impl DecisionOutcome {
     }
 
     /// `None`: nothing was decided, because there was nothing to decide.
-    pub(crate) fn of_act(result: &Result<RequestRecord, ActFault>) -> Option<Self> {
+    pub(crate) fn of_act(result: &Result<Outcome, ActFault>) -> Option<Self> {
         match result {
-            Ok(record) => Some(match record.state {
+            Ok(outcome) => Some(match outcome.state {
                 RequestState::Issued => Self::Issued,
                 RequestState::Approved => Self::Approved,
                 RequestState::Pending => Self::Pending,

@@ -15,47 +15,84 @@ use crate::evidence::evaluation::Gathered;
 use crate::faults::EngineError;
 use crate::issuer::IssuerId;
 use crate::issuer::signer::Signer;
-use crate::model::{Intent, RequestRecord, RequestState, Revision};
+use crate::model::{Intent, LedgerEntry, RequestId, RequestRecord, RequestState, Revision};
 use crate::request::denials::Recurrence;
 use crate::rules::Rules;
 use crate::store::{Change, CommitFault, Precondition, Write};
 use crate::telemetry::Honored;
 use crate::token::Revoking;
 
-/// What came of a plan; all of it is durable.
-pub(crate) struct Outcome {
-    /// The request after the first commit.
-    approved: Arc<RequestRecord>,
-    /// Its certificate.
-    pub(crate) issued: Option<Issued>,
-    /// The commit that finished it.
-    pub(crate) revision: Revision,
+/// What came of a decision; all of it is durable.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The request's identity.
+    pub id: RequestId,
+    /// Where it stands.
+    pub state: RequestState,
+    /// Its version: the commit that finished it.
+    pub version: Revision,
+    /// Its certificate, if it was issued by this.
+    pub issued: Option<Issued>,
+    pub(crate) stored: StoredRequest,
+}
+
+/// A request as the first commit has stored it, or its intent.
+#[derive(Debug)]
+pub(crate) struct StoredRequest {
+    request: Arc<RequestRecord>,
+    /// Whether it keeps its name with its certificate.
     retained: bool,
 }
 
+/// A request as it is on record, with the ledger's entry of its certificate.
+#[derive(Debug)]
+pub struct Recorded {
+    /// The request.
+    pub request: RequestRecord,
+    /// The entry; `None`: there is no certificate, or somebody else made it at the same moment.
+    pub certificate: Option<LedgerEntry>,
+}
+
 impl Outcome {
-    /// Where the request stands.
-    pub(crate) fn state(&self) -> RequestState {
-        match self.issued {
-            Some(_) => RequestState::Issued,
-            None => self.approved.state,
+    /// What came of a request that somebody else has finished.
+    pub(crate) fn of(request: RequestRecord) -> Self {
+        Self {
+            id: request.id,
+            state: request.state,
+            version: request.version,
+            issued: None,
+            stored: StoredRequest {
+                retained: request.retained,
+                request: Arc::new(request),
+            },
         }
     }
 
-    /// The request as it is on record.
-    pub(crate) fn record(&self) -> RequestRecord {
-        let record = RequestRecord {
-            version: self.revision,
-            ..RequestRecord::clone(&self.approved)
-        };
-        match &self.issued {
-            None => record,
-            Some(issued) => RequestRecord {
-                state: RequestState::Issued,
-                live: self.retained,
-                certificate: Some((issued.intent().issuer.clone(), issued.intent().serial)),
-                ..record
-            },
+    /// Request and certificate as they are on record, without reading them back.
+    pub fn into_recorded(self) -> Recorded {
+        self.stored.finished(self.state, self.version, self.issued)
+    }
+}
+
+impl StoredRequest {
+    /// What the last commit has made of it. Copies the request only if somebody else still has it.
+    pub(crate) fn finished(
+        self,
+        state: RequestState,
+        version: Revision,
+        issued: Option<Issued>,
+    ) -> Recorded {
+        let certificate = issued.map(Issued::into_entry);
+        let mut request = Arc::unwrap_or_clone(self.request);
+        request.state = state;
+        request.version = version;
+        if let Some(entry) = &certificate {
+            request.live = self.retained;
+            request.certificate = Some((entry.issuer.clone(), entry.serial));
+        }
+        Recorded {
+            request,
+            certificate,
         }
     }
 }
@@ -270,10 +307,14 @@ impl Core {
         }
         let Some(draft) = draft else {
             return Ok(Outcome {
-                approved: record,
+                id: record.id,
+                state: record.state,
+                version: revision,
                 issued: None,
-                revision,
-                retained,
+                stored: StoredRequest {
+                    request: record,
+                    retained,
+                },
             });
         };
         let sealed = match self.ask_key(Intended::after_durable_commit(draft)).await {
@@ -283,13 +324,17 @@ impl Core {
                 return Err(fault.into());
             }
         };
-        let (issued, revision) = self.commit_certificate(sealed, completion).await?;
+        let (issued, version) = self.commit_certificate(sealed, completion).await?;
         drop(flight);
         Ok(Outcome {
-            approved: record,
+            id: record.id,
+            state: RequestState::Issued,
+            version,
             issued: Some(issued),
-            revision,
-            retained,
+            stored: StoredRequest {
+                request: record,
+                retained,
+            },
         })
     }
 

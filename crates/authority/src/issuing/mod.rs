@@ -16,7 +16,8 @@ pub(crate) mod recovery;
 pub(crate) mod stages;
 
 pub(crate) use case::{Case, issued_name};
-pub(crate) use execute::{Conflict, MAX_TRIES, Order, Outcome, commit_broken};
+pub(crate) use execute::{Conflict, MAX_TRIES, Order, StoredRequest, commit_broken};
+pub use execute::{Outcome, Recorded};
 pub(crate) use plan::{
     Arriving, Decided, Person, PlannedValidity, Standing, uses_token, void, voided,
 };

@@ -9,7 +9,7 @@ use countersign_pki::{EncodeFault, SignatureAlgorithm, seal};
 
 use crate::issuer::Issuer;
 use crate::issuer::keystore::Signature;
-use crate::model::{DeferredRequest, Intent};
+use crate::model::{DeferredRequest, Intent, LedgerEntry};
 use crate::store::Write;
 
 /// What is about to be signed, and the intent that says so.
@@ -165,5 +165,37 @@ impl Issued {
     /// The certificate.
     pub fn der(&self) -> &[u8] {
         &self.der
+    }
+
+    /// The ledger's entry of it, as the commit has written it.
+    pub(crate) fn into_entry(self) -> LedgerEntry {
+        let Intent {
+            issuer,
+            serial,
+            request,
+            signer,
+            name,
+            key_fingerprint,
+            not_before,
+            not_after,
+            explanation,
+            owner: _,
+            lease_until: _,
+            deferred: _,
+        } = self.intent;
+        LedgerEntry {
+            issuer,
+            serial,
+            request,
+            signer,
+            name,
+            key_fingerprint,
+            not_before,
+            not_after,
+            der: self.der,
+            explanation,
+            revoked: None,
+            retired: None,
+        }
     }
 }

@@ -18,7 +18,7 @@ use crate::evidence::evaluation::Gathered;
 use crate::faults::{ActFault, EngineError};
 use crate::issuer::signer::Signer;
 use crate::issuing::{
-    Case, Conflict, Decided, Order, Person, PlannedValidity, Standing, commit_broken,
+    Case, Conflict, Decided, Order, Outcome, Person, PlannedValidity, Standing, commit_broken,
 };
 use crate::model::{Door, RequestRecord, RequestState, Revision};
 use crate::request::Requests;
@@ -59,7 +59,7 @@ pub enum OnUnsignable {
 
 impl Requests {
     /// A person approves a waiting request; it is signed before this returns.
-    pub async fn approve(&self, act: Act) -> Result<RequestRecord, ActFault> {
+    pub async fn approve(&self, act: Act) -> Result<Outcome, ActFault> {
         let core = Arc::clone(&self.core);
         let door = act.door.clone();
         let acted =
@@ -79,7 +79,7 @@ impl Requests {
         })
         .await;
         self.report_act(&door, &acted);
-        acted
+        Ok(acted?.into_recorded().request)
     }
 
     /// Forgets a request and frees its name. Its certificate, if any, stays in the ledger.
@@ -100,7 +100,7 @@ impl Requests {
 }
 
 impl Requests {
-    fn report_act(&self, door: &Door, acted: &Result<RequestRecord, ActFault>) {
+    fn report_act(&self, door: &Door, acted: &Result<Outcome, ActFault>) {
         if let Some(outcome) = DecisionOutcome::of_act(acted) {
             self.core.telemetry.decided(door, outcome, PERSON);
         }
@@ -108,7 +108,7 @@ impl Requests {
 }
 
 impl Core {
-    async fn approve(&self, act: Act) -> Result<RequestRecord, ActFault> {
+    async fn approve(&self, act: Act) -> Result<Outcome, ActFault> {
         let rules = self.rules.load_full();
         let (record, csr) = self.waiting(&act).await?;
         let signer = rules.signer(&record.signer);
@@ -157,7 +157,7 @@ impl Core {
             .await
     }
 
-    async fn deny(&self, act: Act) -> Result<RequestRecord, ActFault> {
+    async fn deny(&self, act: Act) -> Result<Outcome, ActFault> {
         let rules = self.rules.load_full();
         let (record, csr) = self.waiting(&act).await?;
         let case = record.case(None, &csr);
@@ -184,7 +184,7 @@ impl Core {
         decision: Decided,
         rules: &Arc<Rules>,
         gathered: &Gathered,
-    ) -> Result<RequestRecord, ActFault> {
+    ) -> Result<Outcome, ActFault> {
         let (state, code) = (decision.state, decision.explanation.code.clone());
         let order = Order {
             case,
@@ -223,7 +223,7 @@ impl Core {
                         info!(%door, name = record.key, request = %record.id, %actor, state = word, reason, "decided");
                     }
                 }
-                Ok(outcome.record())
+                Ok(outcome)
             }
             Err(
                 Conflict::Rules
@@ -238,7 +238,7 @@ impl Core {
             Err(Conflict::Overtaken) => {
                 let now = self.reread(record).await?;
                 match now.state {
-                    RequestState::Issued | RequestState::Failed => Ok(now),
+                    RequestState::Issued | RequestState::Failed => Ok(Outcome::of(now)),
                     RequestState::Pending
                     | RequestState::Approved
                     | RequestState::Denied

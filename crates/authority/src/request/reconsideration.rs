@@ -266,7 +266,7 @@ impl Core {
         explanation: Explanation,
         outcome: Outcome,
     ) -> Option<Submitted> {
-        let state = outcome.state();
+        let state = outcome.state;
         let (decided, waits) = match state {
             RequestState::Issued => (DecisionOutcome::Issued, false),
             RequestState::Approved => (DecisionOutcome::Approved, false),
@@ -283,16 +283,7 @@ impl Core {
             source = record.requester.source.map(tracing::field::display),
             code = %explanation.code, reason, "judged again"
         );
-        (!waits).then_some(Submitted {
-            id: record.id,
-            state,
-            version: outcome.revision,
-            issued: outcome.issued,
-            unsignable: None,
-            automatic: true,
-            code: explanation.code,
-            wrong_token: false,
-        })
+        (!waits).then(|| Submitted::of(outcome, explanation.code))
     }
 }
 

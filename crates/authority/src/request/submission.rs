@@ -20,8 +20,8 @@ use crate::faults::{EngineError, SubmitFault};
 use crate::issuer::signer::{OnWaiting, Signer};
 use crate::issuing::stages::Issued;
 use crate::issuing::{
-    Arriving, Case, Conflict, Decided, MAX_TRIES, Order, Outcome, PlannedValidity, Standing,
-    issued_name,
+    Arriving, Case, Conflict, Decided, MAX_TRIES, Order, Outcome, PlannedValidity, Recorded,
+    Standing, StoredRequest, issued_name,
 };
 use crate::model::{LedgerEntry, RequestId, RequestRecord, RequestState, Revision};
 use crate::profile::ProfileFault;
@@ -109,6 +109,67 @@ pub struct Submitted {
     pub code: ReasonCode,
     /// Whether a token came with it that is wrong, although that is not why it stands there.
     pub wrong_token: bool,
+    /// `None`: nothing of it was stored.
+    stored: Option<StoredRequest>,
+    /// The certificate that its key has had before and gets again.
+    before: Option<Box<LedgerEntry>>,
+}
+
+impl Submitted {
+    /// What the rules, or a person, made of a request.
+    pub(crate) fn of(outcome: Outcome, code: ReasonCode) -> Self {
+        let Outcome {
+            id,
+            state,
+            version,
+            issued,
+            stored,
+        } = outcome;
+        Self {
+            id,
+            state,
+            version,
+            issued,
+            unsignable: None,
+            automatic: true,
+            code,
+            wrong_token: false,
+            stored: Some(stored),
+            before: None,
+        }
+    }
+
+    /// A request whose key gets the certificate again that it has had before.
+    fn again(entry: Box<LedgerEntry>) -> Self {
+        Self {
+            id: entry.request,
+            state: RequestState::Issued,
+            version: Revision::default(),
+            issued: None,
+            unsignable: None,
+            automatic: true,
+            code: ReasonCode::TokenRetry,
+            wrong_token: false,
+            stored: None,
+            before: Some(entry),
+        }
+    }
+
+    /// The certificate that its key has had before, if it gets that one again.
+    pub fn before(&self) -> Option<&LedgerEntry> {
+        self.before.as_deref()
+    }
+
+    /// Request and certificate as they are on record, without reading them back. `None`: its key gets a certificate again,
+    /// and the request itself was not stored.
+    pub fn into_recorded(self) -> Option<Recorded> {
+        let recorded = self.stored?.finished(self.state, self.version, self.issued);
+        let before = self.before.map(|entry| *entry);
+        Some(Recorded {
+            certificate: recorded.certificate.or(before),
+            ..recorded
+        })
+    }
 }
 
 /// What occupies a name.
@@ -201,7 +262,7 @@ impl Core {
             let case = submission.case(id, now, signer);
             let was_used = match self.recall(&rules, case, &gathered.presented).await? {
                 Recalled::Certificate(entry) => {
-                    return self.deliver_again(submission, id, now, &entry).await;
+                    return self.deliver_again(submission, id, now, entry).await;
                 }
                 Recalled::Nothing { was_used } => was_used,
             };
@@ -246,7 +307,7 @@ impl Core {
                         told.outcome(&outcome, unsignable.as_ref()),
                     );
                     if outcome.issued.is_none() {
-                        let state = outcome.state().word();
+                        let state = outcome.state.word();
                         let reason = told.explanation.to_string();
                         info!(
                             door = %case.door, name = case.key, request = %id, state,
@@ -254,15 +315,12 @@ impl Core {
                             code = %told.explanation.code, reason, "stored"
                         );
                     }
+                    let wrong_token = told.has_wrong_token();
                     return Ok(Submitted {
-                        id,
-                        state: outcome.state(),
-                        version: outcome.revision,
-                        issued: outcome.issued,
                         unsignable,
                         automatic,
-                        wrong_token: told.has_wrong_token(),
-                        code: told.explanation.code,
+                        wrong_token,
+                        ..Submitted::of(outcome, told.explanation.code)
                     });
                 }
                 Err(Conflict::Rules | Conflict::Evidence) => replaces = None,
@@ -432,20 +490,10 @@ impl Core {
         submission: &Submission,
         id: RequestId,
         now: UnixTime,
-        entry: &LedgerEntry,
+        entry: Box<LedgerEntry>,
     ) -> Result<Submitted, SubmitFault> {
-        let submitted = |id, version| Submitted {
-            id,
-            state: RequestState::Issued,
-            version,
-            issued: None,
-            unsignable: None,
-            automatic: true,
-            code: ReasonCode::TokenRetry,
-            wrong_token: false,
-        };
         if !submission.door.retained {
-            return Ok(submitted(entry.request, Revision::default()));
+            return Ok(Submitted::again(entry));
         }
         // Where each request keeps its own name, the answer is another request with the same certificate.
         let decision = Decided {
@@ -462,7 +510,7 @@ impl Core {
             retained: true,
             attachment: &submission.attachment,
             replaces: None,
-            certificate: Some(entry),
+            certificate: Some(&entry),
         };
         let rules = self.rules.load_full();
         let order = Order {
@@ -477,7 +525,10 @@ impl Core {
         match self.carry_out(order).await {
             Ok(outcome) => {
                 told.report(self, case, &gathered, DecisionOutcome::Issued);
-                Ok(submitted(id, outcome.revision))
+                Ok(Submitted {
+                    before: Some(entry),
+                    ..Submitted::of(outcome, ReasonCode::TokenRetry)
+                })
             }
             Err(Conflict::Name | Conflict::Request) => {
                 self.make_way(submission, None, &told).await?;
@@ -627,7 +678,7 @@ impl Told {
     }
 
     fn outcome(&self, outcome: &Outcome, unsignable: Option<&ProfileFault>) -> DecisionOutcome {
-        match (outcome.state(), unsignable) {
+        match (outcome.state, unsignable) {
             (_, Some(_)) => DecisionOutcome::Unsignable,
             (RequestState::Denied, None) => DecisionOutcome::Denied,
             (RequestState::Approved, None) => DecisionOutcome::Approved,

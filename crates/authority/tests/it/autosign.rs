@@ -76,13 +76,16 @@ async fn what_the_rules_found_stays_beside_what_a_person_decides() {
         let asked = site.record(name).await.explanation.steps;
         assert_eq!(asked.len(), 1, "{asked:?}");
         let decided = match name {
-            "approved" => site
-                .world
-                .authority
-                .requests
-                .approve(act(name))
-                .await
-                .unwrap(),
+            "approved" => {
+                site.world
+                    .authority
+                    .requests
+                    .approve(act(name))
+                    .await
+                    .unwrap()
+                    .into_recorded()
+                    .request
+            }
             _ => site.world.authority.requests.deny(act(name)).await.unwrap(),
         };
         assert!(

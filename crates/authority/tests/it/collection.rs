@@ -172,15 +172,15 @@ async fn what_has_ended_goes_at_once_where_the_door_says_so() {
         lifetime: Some(600),
         ..act("short")
     };
-    let (issuer, serial) = authority
+    let entry = authority
         .requests
         .approve(lived)
         .await
         .unwrap()
+        .into_recorded()
         .certificate
         .unwrap();
-    let entry = authority.ledger.get(&issuer, &serial).await.unwrap();
-    let left = entry.unwrap().not_after.0 - authority.now().0;
+    let left = entry.not_after.0 - authority.now().0;
     static CLEANED: DoorSpec = DoorSpec {
         name: DOOR,
         retained: false,
@@ -204,7 +204,11 @@ async fn what_has_ended_goes_at_once_where_the_door_says_so() {
         let collected = authority.requests.collect(&rules(door)).await.unwrap();
         assert_eq!(collected, forgotten(RequestState::Issued, goes));
     }
-    let kept = authority.ledger.get(&issuer, &serial).await.unwrap();
+    let kept = authority
+        .ledger
+        .get(&entry.issuer, &entry.serial)
+        .await
+        .unwrap();
     assert!(kept.is_some(), "the ledger forgets nothing");
     let audit = authority
         .audit

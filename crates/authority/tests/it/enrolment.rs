@@ -14,6 +14,7 @@ use countersign_policy::{Deciding, Effect, SignerName, Wishes};
 use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::keys;
 
+use crate::site::is_on_record;
 use crate::world::{
     self, DOOR, TestClock, World, act, client_signer, csr, issuer_id, submission, with_csr,
 };
@@ -72,14 +73,16 @@ async fn a_person_approves_what_waits() {
             .is_none()
     );
 
-    let record = world
+    let approved = world
         .authority
         .requests
         .approve(act("web01"))
         .await
         .unwrap();
-    assert_eq!(record.state, RequestState::Issued);
-    assert!(!record.live, "an issued request frees its name");
+    assert_eq!(approved.state, RequestState::Issued);
+    let recorded = approved.into_recorded();
+    is_on_record(&world.authority, &recorded).await;
+    assert!(!recorded.request.live, "an issued request frees its name");
     let entry = world
         .authority
         .ledger
@@ -288,9 +291,9 @@ async fn what_the_signer_cannot_sign_is_stored_with_the_reason_and_asks_no_rule(
         on_unsignable: OnUnsignable::RecordFailure,
         ..act("web01")
     };
-    let record = world.authority.requests.approve(recorded).await.unwrap();
-    assert_eq!(record.state, RequestState::Failed);
-    assert!(record.certificate.is_none());
+    let approved = world.authority.requests.approve(recorded).await.unwrap();
+    assert_eq!(approved.state, RequestState::Failed);
+    assert!(approved.into_recorded().request.certificate.is_none());
 }
 
 /// It waits since before anybody looked for such keys.
@@ -337,7 +340,9 @@ async fn a_foreign_signer_is_recorded_and_never_signed_here() {
         .requests
         .approve(act("web01"))
         .await
-        .unwrap();
+        .unwrap()
+        .into_recorded()
+        .request;
     assert_eq!(record.state, RequestState::Approved);
     assert!(record.certificate.is_none());
     let world = world.restart(true).await;

@@ -11,6 +11,7 @@ use countersign_pki::{
 use countersign_policy::{Effect, Explanation, Wishes};
 use countersign_testkit::csr::CsrBuilder;
 
+use crate::site::is_on_record;
 use crate::world::{
     DOOR, RETAINING, TestClock, World, act, agent_signer, client_signer, csr, issuer_id, prepare,
     store, submission, with_csr,
@@ -317,8 +318,10 @@ async fn what_was_deleted_frees_its_name_and_leaves_the_ledger() {
     let mut kept = with_csr("obj", csr(&LeafKey::generate().unwrap(), "obj", &[]));
     kept.door = &RETAINING;
     world.authority.requests.submit(kept).await.unwrap();
-    let record = world.authority.requests.approve(act("obj")).await.unwrap();
-    assert!(record.live, "a retained request keeps its name");
+    let approved = world.authority.requests.approve(act("obj")).await.unwrap();
+    let recorded = approved.into_recorded();
+    is_on_record(&world.authority, &recorded).await;
+    assert!(recorded.request.live, "a retained request keeps its name");
     world.authority.requests.delete(act("obj")).await.unwrap();
     assert!(
         world
@@ -393,16 +396,9 @@ async fn names_are_not_widened_by_groups_or_by_what_is_dropped() {
             submitted.unsignable
         );
         if accepted {
-            let record = world.authority.requests.approve(act("obj")).await.unwrap();
-            let (issuer, serial) = record.certificate.unwrap();
-            let entry = world
-                .authority
-                .ledger
-                .get(&issuer, &serial)
-                .await
-                .unwrap()
-                .unwrap();
-            let certificate = Certificate::parse(&entry.der).unwrap();
+            let approved = world.authority.requests.approve(act("obj")).await.unwrap();
+            let issued = approved.issued.unwrap();
+            let certificate = Certificate::parse(issued.der()).unwrap();
             assert!(certificate.subject().is_empty(), "{case}");
             let names = certificate.extension(&oid::SUBJECT_ALT_NAME).unwrap();
             assert!(

@@ -142,8 +142,9 @@ async fn short_life(authority: &Authority) {
     acknowledge("stored");
     let mut act = world::act("manual");
     act.lifetime = Some(CHOSEN_LIFETIME);
-    let record = authority.requests.approve(act).await.unwrap();
-    acknowledge(&format!("approved {}", record.certificate.unwrap().1));
+    let approved = authority.requests.approve(act).await.unwrap();
+    let signed = approved.issued.unwrap();
+    acknowledge(&format!("approved {}", signed.intent().serial));
     let actor = world::act("x").actor;
     let renewed = authority
         .ledger

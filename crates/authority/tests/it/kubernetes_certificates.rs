@@ -111,14 +111,12 @@ async fn signed(profile: Profile, request: &CsrBuilder, usages: &[&str]) -> Cert
     submission.door = &world::RETAINING;
     submission.wishes = wishes(usages);
     authority.requests.submit(submission).await.unwrap();
-    let record = authority
+    let approved = authority
         .requests
         .approve(world::act("object"))
         .await
         .unwrap();
-    let (issuer, serial) = record.certificate.unwrap();
-    let entry = authority.ledger.get(&issuer, &serial).await.unwrap();
-    Certificate::parse(&entry.unwrap().der).unwrap()
+    Certificate::parse(approved.issued.unwrap().der()).unwrap()
 }
 
 fn wishes(usages: &[&str]) -> Wishes {

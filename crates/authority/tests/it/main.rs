@@ -24,6 +24,7 @@ mod inventory_rules;
 mod issuers;
 mod kill_points;
 mod kill_points_of_evidence;
+mod kill_points_unsigned;
 mod kubernetes_certificates;
 mod logs;
 mod objects;

@@ -185,8 +185,8 @@ async fn what_was_settled_from_outside_is_never_signed_here() {
         "open-failed",
     ] {
         for refused in [
-            authority.requests.approve(act(name)).await,
-            authority.requests.deny(act(name)).await,
+            authority.requests.approve(act(name)).await.map(drop),
+            authority.requests.deny(act(name)).await.map(drop),
         ] {
             let is_decided = matches!(refused, Err(ActFault::AlreadyDecided { .. }));
             assert!(is_decided, "{name}: {refused:?}");
@@ -270,7 +270,9 @@ async fn of_two_signers_the_first_to_be_on_record_wins() {
         gate.open.notify_one();
         let approved = approving.await.unwrap().unwrap();
         assert_eq!(approved.state, RequestState::Issued, "{name}");
-        assert_eq!(approved.certificate.is_none(), is_first, "{name}");
+        let recorded = approved.into_recorded();
+        assert_eq!(recorded.certificate.is_none(), is_first, "{name}");
+        assert_eq!(recorded.request.certificate.is_none(), is_first, "{name}");
         let again = authority.requests.settle(act(name), how()).await;
         assert!(matches!(again, Err(ActFault::AlreadyDecided { .. })));
         let entry = authority.ledger.newest(&issuer_id(), name).await;

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use countersign_authority::store::RejectionFilter;
 use countersign_authority::{
-    AuditEntry, Authority, Deciders, Door, DoorSpec, OnExisting, PlainKeeper, Question, RequestId,
-    RequestRecord, Revision, Submission, SubmitFault, WhenEnded,
+    AuditEntry, Authority, Deciders, Door, DoorSpec, OnExisting, PlainKeeper, Question, Recorded,
+    RequestId, RequestRecord, Revision, Submission, SubmitFault, WhenEnded,
 };
 use countersign_keys::LeafKey;
 use countersign_pki::{CheckedCsr, UnixTime};
@@ -34,6 +34,18 @@ pub(crate) const DECIDER: &str = "https://decider.example.com/v";
 pub(crate) struct Site {
     pub(crate) world: World,
     pub(crate) deciders: Arc<Scripted>,
+}
+
+/// Request and ledger are as the engine has told.
+pub(crate) async fn is_on_record(authority: &Authority, told: &Recorded) {
+    let request = authority.requests.get(told.request.id).await.unwrap();
+    let told_request = format!("{:?}", Some(&told.request));
+    assert_eq!(format!("{request:?}"), told_request);
+    let entry = match &told.request.certificate {
+        Some((issuer, serial)) => authority.ledger.get(issuer, serial).await.unwrap(),
+        None => None,
+    };
+    assert_eq!(format!("{entry:?}"), format!("{:?}", told.certificate));
 }
 
 impl Site {
@@ -107,11 +119,14 @@ impl Site {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Submits, and shows what is on record then.
+    /// Submits, and shows what is on record then: it is what the engine said.
     pub(crate) async fn ask(&self, submission: Submission) -> RequestRecord {
         let submitted = self.authority().requests.submit(submission).await.unwrap();
         let record = self.record(submitted.id).await;
         assert_eq!(record.state, submitted.state);
+        if let Some(recorded) = submitted.into_recorded() {
+            is_on_record(self.authority(), &recorded).await;
+        }
         record
     }
 

@@ -10,9 +10,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use countersign_authority::store::Past;
 use countersign_authority::{
-    Actor, Authority, Decision, Door, DoorSpec, Issuer, IssuerId, LedgerEntry, RequestRecord,
-    RequestState, Retention, Rules, Serials, Signer as EngineSigner, Store, Submission,
-    SubmitFault, Submitted, Telemetry, TokenSettings,
+    Actor, Authority, Decision, Door, DoorSpec, Issuer, IssuerId, RequestRecord, RequestState,
+    Retention, Rules, Serials, Signer as EngineSigner, Store, Submission, SubmitFault, Submitted,
+    Telemetry, TokenSettings,
 };
 use countersign_cluster::{ApprovedRequest, Signer, Signing, Spending};
 use countersign_keys::{AuditKey, KeySpec};
@@ -262,11 +262,6 @@ impl ClusterSigner {
         };
         let submission = submission(&request, csr, Some(decision));
         Ok(match requests.submit(submission).await {
-            Ok(submitted)
-                if submitted.state == RequestState::Issued && submitted.issued.is_none() =>
-            {
-                self.issued_before(csr, &signer.issuer, &submitted).await?
-            }
             Ok(submitted) => self.issued(request, submitted),
             Err(SubmitFault::Forbidden(needed)) => failed(needed.to_string()),
             Err(other) => Signing::Later(other.to_string()),
@@ -274,35 +269,19 @@ impl ClusterSigner {
     }
 
     fn issued(&self, request: ApprovedRequest<'_>, submitted: Submitted) -> Signing {
-        if let Some(fault) = submitted.unsignable {
+        if let Some(fault) = &submitted.unsignable {
             return failed(fault.to_string());
+        }
+        let issuers = &self.authority.issuers;
+        if let Some(entry) = submitted.before() {
+            return Signing::Certificate(issuers.with_intermediates(&entry.issuer, &entry.der));
         }
         let Some(issued) = submitted.issued else {
             return Signing::Later("it is not signed yet".to_owned());
         };
         let intent = issued.intent();
         info!(name = request.name, uid = request.uid, signer = %request.signer, serial = %intent.serial, "certificate issued");
-        let issuers = &self.authority.issuers;
         Signing::Certificate(issuers.with_intermediates(&intent.issuer, issued.der()))
-    }
-
-    /// The certificate that its key has had by the token in it.
-    async fn issued_before(
-        &self,
-        csr: &CheckedCsr,
-        issuer: &IssuerId,
-        submitted: &Submitted,
-    ) -> Result<Signing> {
-        let name = csr.subject().last_common_name().unwrap_or_default();
-        let entries = self.authority.ledger.of_name(issuer, name).await?;
-        let is_it = |entry: &LedgerEntry| entry.request == submitted.id;
-        Ok(match entries.into_iter().find(is_it) {
-            Some(entry) => {
-                let issuers = &self.authority.issuers;
-                Signing::Certificate(issuers.with_intermediates(issuer, &entry.der))
-            }
-            None => Signing::Later("the certificate of its key cannot be found".to_owned()),
-        })
     }
 
     async fn token_facts(&self, request: ApprovedRequest<'_>) -> Result<Looked<TokenFacts>> {

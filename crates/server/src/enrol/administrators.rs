@@ -42,9 +42,8 @@ pub(super) async fn create(
     let name = submission.key.clone();
     let submitted = door.authority().requests.submit(submission).await?;
     info!(name, request = %submitted.id, "administrator's certificate issued");
-    let record = door.authority().requests.get(submitted.id).await?;
-    let record = record.ok_or_else(unreadable)?;
-    let item = door.item(record).await?;
+    let recorded = submitted.into_recorded().ok_or_else(unreadable)?;
+    let item = door.recorded(recorded).await?;
     Ok(json(StatusCode::CREATED, &item))
 }
 

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use countersign_api::{Approval, Denial, MAX_REASON, Request};
 use countersign_authority::store::{Past, RequestFilter, StoreFault};
 use countersign_authority::{
-    Act, ActFault, Door, OnUnsignable, RequestId, RequestRecord, RequestState, shown,
+    Act, ActFault, Door, OnUnsignable, Recorded, RequestId, RequestRecord, RequestState, shown,
 };
 use countersign_pki::{UnixTime, pem, terminal_safe};
 use http::StatusCode;
@@ -185,9 +185,16 @@ pub(super) async fn approve(
         on_unsignable,
         ..act(at, name, administrator, reason)?
     };
-    let record = door.authority().requests.approve(act).await?;
+    let approved = door
+        .authority()
+        .requests
+        .approve(act)
+        .await?
+        .into_recorded();
+    let record = &approved.request;
     info!(door = %record.door, name = record.key, request = %record.id, "approved");
-    door.decided(record).await
+    let item = door.recorded(approved).await?;
+    Ok(json(StatusCode::OK, &item))
 }
 
 pub(super) const DENY: Operation = Operation::new("denyRequest", Tag::Requests, "Deny a request")
@@ -212,7 +219,8 @@ pub(super) async fn deny(
         denied => denied?,
     };
     info!(door = %record.door, name = record.key, request = %record.id, reason = told, "denied");
-    door.decided(record).await
+    let item = door.item(record).await?;
+    Ok(json(StatusCode::OK, &item))
 }
 
 pub(super) const DELETE: Operation = Operation::new(
@@ -286,14 +294,23 @@ impl EnrolDoor {
         })
     }
 
-    async fn decided(&self, record: RequestRecord) -> Result<Response, Refusal> {
-        Ok(json(StatusCode::OK, &self.item(record).await?))
+    pub(super) async fn item(&self, request: RequestRecord) -> Result<Request, StoreFault> {
+        let unread = Recorded {
+            request,
+            certificate: None,
+        };
+        self.recorded(unread).await
     }
 
-    pub(super) async fn item(&self, record: RequestRecord) -> Result<Request, StoreFault> {
-        let certificate = match &record.certificate {
-            Some((issuer, serial)) => self.authority().ledger.get(issuer, serial).await?,
-            None => None,
+    /// A request with its certificate, which is looked up only if it does not come along.
+    pub(super) async fn recorded(&self, recorded: Recorded) -> Result<Request, StoreFault> {
+        let Recorded {
+            request: record,
+            certificate,
+        } = recorded;
+        let certificate = match (certificate, &record.certificate) {
+            (None, Some((issuer, serial))) => self.authority().ledger.get(issuer, serial).await?,
+            (known, _) => known,
         };
         let signer = self.authority().rules().signer(&record.signer);
         Ok(item::request(

@@ -194,15 +194,16 @@ impl KubernetesDoor {
             }
             Err(SubmitFault::Engine(broken)) => return Err(broken.into()),
         };
-        // It is stored: whatever becomes of reading it back, the client must learn that.
-        if let Ok(Some(record)) = self.authority.requests.get(submitted.id).await
-            && let Ok(shown) = self.show(&record).await
+        let (id, version) = (submitted.id, submitted.version);
+        // It is stored: whatever becomes of showing it, the client must learn that.
+        if let Some(recorded) = submitted.into_recorded()
+            && let Ok(shown) = self.show_recorded(&recorded).await
         {
             return Ok(Some(shown));
         }
         let mut shown = object.clone();
-        shown.metadata.uid = submitted.id.to_string();
-        shown.metadata.resource_version = submitted.version.to_string();
+        shown.metadata.uid = id.to_string();
+        shown.metadata.resource_version = version.to_string();
         Ok(Some(shown))
     }
 

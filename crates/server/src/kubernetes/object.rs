@@ -7,7 +7,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use countersign_authority::{RequestRecord, RequestState};
+use countersign_authority::{Recorded, RequestRecord, RequestState};
 use countersign_kapi::model::{APPROVED, DENIED, FAILED};
 use countersign_kapi::{
     CertificateSigningRequest, Condition, ObjectMeta, RequestStatus, Spec, Status, Time, UserInfo,
@@ -182,6 +182,17 @@ impl KubernetesDoor {
             None => None,
         };
         self.show_with(record, entry.as_ref().map(|entry| &*entry.der))
+    }
+
+    /// What an act has left, as clients see it. Nothing is read back but a certificate that somebody else made meanwhile.
+    pub(super) async fn show_recorded(
+        &self,
+        recorded: &Recorded,
+    ) -> Result<CertificateSigningRequest, Refusal> {
+        match &recorded.certificate {
+            Some(entry) => self.show_with(&recorded.request, Some(&entry.der)),
+            None => self.show(&recorded.request).await,
+        }
     }
 
     /// The same, with the certificate that the ledger has for it.

@@ -7,7 +7,7 @@
 use axum::body::Bytes;
 use countersign_authority::store::Past;
 use countersign_authority::{
-    Act, ActFault, Actor, OnUnsignable, RequestRecord, RequestState, Settlement,
+    Act, ActFault, Actor, OnUnsignable, Outcome, Recorded, RequestRecord, RequestState, Settlement,
 };
 use countersign_kapi::model::{APPROVED, DENIED, FAILED};
 use countersign_kapi::negotiate::{Offer, PatchFormat};
@@ -298,19 +298,20 @@ impl KubernetesDoor {
                     .or_else(|fault| stale(fault, &record.key));
             } else if deeds.are_of_outsiders(record) {
                 let how = deeds.settlements(record);
-                self.authority.requests.settle(act, how).await
+                self.authority.requests.settle(act, how).await.map(unread)
             } else if let Some(approved) = deeds.approved {
                 act.reason = words(approved);
                 let outcome = self.authority.requests.approve(act).await;
-                self.even_if_unsigned(record, outcome).await
+                let recorded = outcome.map(Outcome::into_recorded);
+                self.even_if_unsigned(record, recorded).await
             } else if let Some(denied) = deeds.denied {
                 act.reason = words(denied);
-                self.authority.requests.deny(act).await
+                self.authority.requests.deny(act).await.map(unread)
             } else {
-                self.authority.requests.attach(act).await
+                self.authority.requests.attach(act).await.map(unread)
             };
         match stored {
-            Ok(record) => Ok(Some(self.show(&record).await?)),
+            Ok(recorded) => Ok(Some(self.show_recorded(&recorded).await?)),
             Err(fault) => stale(fault, &record.key),
         }
     }
@@ -319,8 +320,8 @@ impl KubernetesDoor {
     async fn even_if_unsigned(
         &self,
         before: &RequestRecord,
-        outcome: Result<RequestRecord, ActFault>,
-    ) -> Result<RequestRecord, ActFault> {
+        outcome: Result<Recorded, ActFault>,
+    ) -> Result<Recorded, ActFault> {
         let Err(ActFault::Engine(broken)) = outcome else {
             return outcome;
         };
@@ -333,7 +334,7 @@ impl KubernetesDoor {
                     fault = &broken as &dyn std::error::Error,
                     "approved, but not signed yet"
                 );
-                Ok(now)
+                Ok(unread(now))
             }
             Ok(_) | Err(_) => Err(ActFault::Engine(broken)),
         }
@@ -439,6 +440,14 @@ impl KubernetesDoor {
             lifetime: None,
             on_unsignable: OnUnsignable::RecordFailure,
         }
+    }
+}
+
+/// A request whose certificate, if it has one, is in the ledger alone.
+fn unread(request: RequestRecord) -> Recorded {
+    Recorded {
+        request,
+        certificate: None,
     }
 }
 
