@@ -12,20 +12,31 @@ use serde_json::Value;
 
 use crate::{bench_cluster, bench_kubernetes, bench_scale};
 
-/// Runs the load benchmarks with the arguments after `bench`.
+/// Runs the load benchmarks with the arguments after `bench`. Once all is measured, it fails if the program is too large.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let plan = Plan::parse(args)?;
     let target = build()?;
+    let size = program_size(&target)?;
+    println!(
+        "released file               {:8.1} MB   (at most {} MB)",
+        size as f64 / 1e6,
+        MAX_PROGRAM / 1_000_000
+    );
+    measure(&plan, &target)?;
+    within(size, MAX_PROGRAM)
+}
+
+fn measure(plan: &Plan, target: &Path) -> Result<()> {
     let load = Load {
         program: target.join("examples/load"),
     };
     let data = std::env::temp_dir().join(format!("countersign-bench-{}", std::process::id()));
     match plan.only {
         Some(Only::Kubernetes) => {
-            return measured_in(&data, || at_kubernetes(&plan, &load, &target, &data));
+            return measured_in(&data, || at_kubernetes(plan, &load, target, &data));
         }
         Some(Only::Cluster) => {
-            return measured_in(&data, || in_a_cluster(&plan, &load, &target, &data));
+            return measured_in(&data, || in_a_cluster(plan, &load, target, &data));
         }
         None => {}
     }
@@ -41,7 +52,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     );
 
     measured_in(&data, || {
-        let server = Server::start(&target, &data.join("p256"), "p256", "off")?;
+        let server = Server::start(target, &data.join("p256"), "p256", "off")?;
         let url = format!("server={}", server.url);
         let pid = format!("pid={}", server.child.id());
         let enrol = |fresh: &str, connections: usize, count: usize| {
@@ -100,7 +111,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         }
         drop(server);
 
-        let server = Server::start(&target, &data.join("rsa"), "rsa4096", "off")?;
+        let server = Server::start(target, &data.join("rsa"), "rsa4096", "off")?;
         let url = format!("server={}", server.url);
         load.run(&["enrol", &url, "count=200", "prefix=warm"])?;
         let count = format!("count={}", plan.enrolments / 10);
@@ -113,10 +124,10 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             100.0 * rsa / raw_rsa_all
         );
         drop(server);
-        bench_scale::run(&load, &target, &data.join("large"), plan.certificates)?;
-        bench_scale::a_million(&load, &target, &data.join("million"), plan.million)?;
-        at_kubernetes(&plan, &load, &target, &data)?;
-        in_a_cluster(&plan, &load, &target, &data)?;
+        bench_scale::run(&load, target, &data.join("large"), plan.certificates)?;
+        bench_scale::a_million(&load, target, &data.join("million"), plan.million)?;
+        at_kubernetes(plan, &load, target, &data)?;
+        in_a_cluster(plan, &load, target, &data)?;
 
         for (turn, url) in plan.against.iter().enumerate() {
             let prefix = format!("prefix=against-{}-{turn}", std::process::id());
@@ -241,6 +252,26 @@ fn build() -> Result<PathBuf> {
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
     Ok(target.join("release"))
 }
+
+/// How many bytes the program has that users get.
+fn program_size(target: &Path) -> Result<u64> {
+    let program = target.join("countersign");
+    let file = std::fs::metadata(&program);
+    let file = file.with_context(|| format!("cannot look at {}", program.display()))?;
+    Ok(file.len())
+}
+
+fn within(size: u64, limit: u64) -> Result<()> {
+    ensure!(
+        size <= limit,
+        "the released file has {size} bytes, and may have {limit}: look for a new dependency or feature with \
+         `cargo tree --edges features --package countersign`"
+    );
+    Ok(())
+}
+
+/// What is downloaded and kept on every machine that runs a command of it.
+const MAX_PROGRAM: u64 = 40_000_000;
 
 /// The generator.
 pub(crate) struct Load {
