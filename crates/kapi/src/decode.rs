@@ -75,6 +75,12 @@ pub enum DecodeFault {
         /// Version of the URL.
         wanted: &'static str,
     },
+    /// What is applied is of another type than the object, or does not say its type.
+    #[error("invalid object type: {found}")]
+    AppliedType {
+        /// Its type, as Go's clients write it: `group/version, Kind=kind`.
+        found: String,
+    },
     /// A field has a value of another type.
     #[error(
         "{kind} in version \"v1\" cannot be handled as a {kind}: cannot read field \"{field}\" as {wanted}"
@@ -292,6 +298,22 @@ fn expect_type<T: Kind>(version: &str, kind: &str) -> Result<(), DecodeFault> {
         });
     }
     Ok(())
+}
+
+/// Unlike other bodies, one that is applied must say its type.
+pub(crate) fn expect_applied<T: Kind>(tree: &Tree) -> Result<(), DecodeFault> {
+    let Value::Object(root) = &tree.root else {
+        return Ok(()); // Refused as that.
+    };
+    let text = |name: &str| root.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (version, kind) = (text("apiVersion"), text("kind"));
+    if version == T::API_VERSION && kind == T::RESOURCE.kind {
+        return Ok(());
+    }
+    let slash = if version.contains('/') { "" } else { "/" };
+    Err(DecodeFault::AppliedType {
+        found: format!("{slash}{version}, Kind={kind}"),
+    })
 }
 
 /// Where in a document we are.

@@ -62,6 +62,7 @@ impl Applied {
         force: bool,
     ) -> Result<Self, DecodeFault> {
         let tree = decode::parse_yaml(body, T::RESOURCE.kind)?;
+        decode::expect_applied::<T>(&tree)?;
         let (config, warnings) = decode::conform_typed::<T>(tree, validation)?;
         Ok(Self {
             config,
@@ -382,9 +383,11 @@ mod tests {
     fn apply(
         live: Option<&ClusterRole>,
         by: &str,
-        config: Value,
+        mut config: Value,
         force: bool,
     ) -> Result<ClusterRole, ApplyFault> {
+        config["apiVersion"] = ClusterRole::API_VERSION.into();
+        config["kind"] = "ClusterRole".into();
         let body = config.to_string();
         let read = Applied::read::<ClusterRole>(body.as_bytes(), FieldValidation::Strict, force);
         Ok(read?.onto(live, &writer(by))?.object)
@@ -430,6 +433,30 @@ mod tests {
         let less = apply(Some(&same), "one", labels(json!({})), false).unwrap();
         let left: Vec<&String> = less.metadata.labels.keys().collect();
         assert_eq!(left, ["a"]);
+    }
+
+    #[test]
+    fn what_is_applied_says_its_type() {
+        let (version, kind) = (ClusterRole::API_VERSION, "ClusterRole");
+        for (body, found) in [
+            (json!({}), "/, Kind="),
+            (json!({"kind": kind}), "/, Kind=ClusterRole"),
+            (
+                json!({"apiVersion": version}),
+                "rbac.authorization.k8s.io/v1, Kind=",
+            ),
+            (json!({"apiVersion": "v1", "kind": "Pod"}), "/v1, Kind=Pod"),
+            (
+                json!({"apiVersion": version, "kind": "Role"}),
+                "rbac.authorization.k8s.io/v1, Kind=Role",
+            ),
+        ] {
+            let body = body.to_string();
+            let read =
+                Applied::read::<ClusterRole>(body.as_bytes(), FieldValidation::Ignore, false);
+            let fault = read.unwrap_err().to_string();
+            assert_eq!(fault, format!("invalid object type: {found}"));
+        }
     }
 
     #[test]
