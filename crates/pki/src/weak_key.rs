@@ -189,6 +189,44 @@ mod tests {
         assert_eq!(seen, 38);
     }
 
+    /// The coordinates were computed by another library, from the private keys one and its negative.
+    #[test]
+    fn base_points_and_their_negatives_are_refused() {
+        for (curve, x, y, negative) in [
+            (
+                Curve::P256,
+                "6b17d1f2e12c4247f8bce6e563a440f277037d812deb33a0f4a13945d898c296",
+                "4fe342e2fe1a7f9b8ee7eb4a7c0f9e162bce33576b315ececbb6406837bf51f5",
+                "b01cbd1c01e58065711814b583f061e9d431cca994cea1313449bf97c840ae0a",
+            ),
+            (
+                Curve::P384,
+                "aa87ca22be8b05378eb1c71ef320ad746e1d3b628ba79b9859f741e082542a385502f25dbf55296c3a545e3872760ab7",
+                "3617de4a96262c6f5d9e98bf9292dc29f8f41dbd289a147ce9da3113b5f0b8c00a60b1ce1d7e819d7a431d7c90ea0e5f",
+                "c9e821b569d9d390a26167406d6d23d6070be242d765eb831625ceec4a0f473ef59f4e30e2817e6285bce2846f15f1a0",
+            ),
+            (
+                Curve::P521,
+                "00c6858e06b70404e9cd9e3ecb662395b4429c648139053fb521f828af606b4d3dbaa14b5e77efe75928fe1dc127a2ff\
+                 a8de3348b3c1856a429bf97e7e31c2e5bd66",
+                "011839296a789a3bc0045c8a5fb42c7d1bd998f54449579b446817afbd17273e662c97ee72995ef42640c550b9013fad\
+                 0761353c7086a272c24088be94769fd16650",
+                "00e7c6d6958765c43ffba375a04bd382e426670abbb6a864bb97e85042e8d8c199d368118d66a10bd9bf3aaf46fec052\
+                 f89ecac38f795d8d3dbf77416b89602e99af",
+            ),
+        ] {
+            let point = |x: &[u8], y: &str| [&[4], x, &number(y)].concat();
+            let mut x = number(x);
+            for y in [y, negative] {
+                let refused = refuse_base_point(curve, &point(&x, y));
+                assert_eq!(refused, Err(KeyFault::BasePoint), "{curve} {y}");
+            }
+            *x.last_mut().unwrap() ^= 1;
+            let another = refuse_base_point(curve, &point(&x, y));
+            assert_eq!(another, Ok(()), "{curve}");
+        }
+    }
+
     #[test]
     fn remainders() {
         for (number, divisor, rest) in [

@@ -32,6 +32,7 @@ pub struct CsrBuilder {
     info_tail: Vec<u8>,
     tail: Vec<u8>,
     signature: SignatureFlaw,
+    rewrite: Option<SignatureRewrite>,
 }
 
 /// What is wrong with the signature.
@@ -46,6 +47,9 @@ pub enum SignatureFlaw {
     /// The BIT STRING has no octets.
     Empty,
 }
+
+/// Makes another signature of a good one.
+pub type SignatureRewrite = fn(&[u8]) -> Vec<u8>;
 
 #[derive(Debug, Clone)]
 enum Subject {
@@ -76,6 +80,7 @@ impl CsrBuilder {
             info_tail: Vec::new(),
             tail: Vec::new(),
             signature: SignatureFlaw::None,
+            rewrite: None,
         }
     }
 
@@ -226,6 +231,13 @@ impl CsrBuilder {
         self
     }
 
+    /// Replaces the good signature by what `rewrite` makes of it.
+    #[must_use]
+    pub fn rewrite_signature(mut self, rewrite: SignatureRewrite) -> Self {
+        self.rewrite = Some(rewrite);
+        self
+    }
+
     /// Octets after the last field of certificationRequestInfo.
     #[must_use]
     pub fn info_tail(mut self, tail: &[u8]) -> Self {
@@ -246,6 +258,9 @@ impl CsrBuilder {
         let info = self.info(key);
         let scheme = self.scheme.unwrap_or_else(|| key.scheme());
         let mut signature = key.sign_with(scheme, &info);
+        if let Some(rewrite) = self.rewrite {
+            signature = rewrite(&signature);
+        }
         if self.signature == SignatureFlaw::FlippedBit
             && let Some(last) = signature.last_mut()
         {
