@@ -1,19 +1,20 @@
 //! What somebody without any right can make the authority write is bounded, and nothing that matters is lost by that.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::path::Path;
 use std::sync::Arc;
 
 use countersign_authority::{
-    Authority, Limits, RequestState, Retention, Submission, SubmitFault, TokenOrder,
+    Authority, Limits, RequestRecord, RequestState, Retention, Submission, SubmitFault, TokenOrder,
 };
 use countersign_keys::LeafKey;
 use countersign_pki::{
     Attribute, CheckedCsr, CsrLimits, Oid, RawValue, StringKind, SubjectBuilder, oid,
 };
-use countersign_policy::Requester;
+use countersign_policy::{Policy, Requester};
 
 use crate::profiles;
-use crate::site::{Site, agent, new_key};
+use crate::site::{Site, agent, new_key, rules_of};
 use crate::tokens::{N1, TOKEN_RULE, bringing, csr_with_text, token_site};
 use crate::world::{self, TEST, TestClock, agent_signer, with_csr};
 
@@ -145,13 +146,52 @@ async fn what_waits_is_bounded_in_bytes() {
         }
     }
     assert!((20..=22).contains(&taken), "{taken} wait");
-    // What is denied, or signed, does not need the room.
-    let last = from(address(30, 0), agent("last.example.com", &new_key()));
-    let fault = authority.requests.submit(last).await.err();
+    let ask = async |name: &str| {
+        let csr = padded(name, unknown, 9_000);
+        let asked = from(address(30, 0), with_csr(name, csr));
+        authority.requests.submit(asked).await
+    };
+    let refused = ask("last.example.com").await;
     assert!(
-        fault.is_none() || matches!(fault, Some(SubmitFault::NoRoomToWait { .. })),
-        "{fault:?}"
+        matches!(refused, Err(SubmitFault::NoRoomToWait { limit: 200_000 })),
+        "{refused:?}"
     );
+    // A request that is signed or denied does not need the room.
+    authority.set_rules(authority.rules().with_policy(world::policy(true)));
+    let signed = ask("signed.example.com").await.unwrap();
+    assert_eq!(signed.state, RequestState::Issued);
+    let denying = Policy {
+        rules: rules_of(Path::new("/policy.yaml"), NOBODY),
+        ..world::policy(false)
+    };
+    authority.set_rules(authority.rules().with_policy(denying));
+    let denied = ask("denied.example.com").await.unwrap();
+    assert_eq!(denied.state, RequestState::Denied);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_turned_away_is_bounded_in_bytes() {
+    let site = Site::new(NOBODY).await;
+    for number in 0..6 {
+        let name = format!("m{number}.example.com");
+        let denied = site.ask(agent(&name, &new_key())).await;
+        assert_eq!(denied.state, RequestState::Denied);
+    }
+    let newest = site.rejections().await.into_iter().take(3);
+    let newest: Vec<RequestRecord> = newest.collect();
+    let sizes = newest.iter().map(|one| one.csr_der.len());
+    let room = u64::try_from(sizes.sum::<usize>()).unwrap();
+    let requests = site.authority().requests.clone();
+    requests.trim_rejections(100, room).await.unwrap();
+    let kept = site.rejections().await;
+    let names: Vec<&str> = kept.iter().map(|one| one.key.as_str()).collect();
+    assert_eq!(
+        names,
+        ["m5.example.com", "m4.example.com", "m3.example.com"]
+    );
+    // One octet less, and the oldest of them has no room.
+    requests.trim_rejections(100, room - 1).await.unwrap();
+    assert_eq!(site.rejections().await.len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

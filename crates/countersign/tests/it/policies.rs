@@ -198,16 +198,6 @@ fn a_decider_allows_denies_and_keeps_waiting_and_nothing_is_signed_without_its_w
     for name in ["web02", "web03", "web04"] {
         assert!(!world.is_signed(&format!("{name}.example.com")));
     }
-    // Those that nobody could decide are stuck, and are shown; who was denied is not.
-    let waiting = world.well(&["csr", "list"]);
-    for (name, is_stuck) in [("web02", false), ("web03", true), ("web04", true)] {
-        assert_eq!(waiting.contains(name), is_stuck, "{waiting}");
-    }
-    let undecided = world.well(&["csr", "list", "--state", "undecided"]);
-    assert!(
-        undecided.contains("web03.example.com") && undecided.contains("web04.example.com"),
-        "{undecided}"
-    );
     let denied = world.explain("web02.example.com");
     assert_eq!(denied["explanation"]["code"], "webhook_denied");
     let reason = denied["explanation"]["steps"][0]["reason"]
@@ -224,6 +214,43 @@ fn a_decider_allows_denies_and_keeps_waiting_and_nothing_is_signed_without_its_w
         assert_eq!(ask(Allows, name).status, 200, "{name}");
         assert!(world.is_signed(name), "{name}");
     }
+}
+
+/// No agent waits where nobody could decide: it was told to come back. A Kubernetes request waits.
+#[test]
+fn csr_list_shows_who_is_stuck_undecided_at_either_door() {
+    let cmdb = Cmdb::start();
+    let world = cmdb.govern(&format!("{AGENTS}, {CLIENTS}"));
+    cmdb.is(Denies);
+    assert_eq!(world.site.ask("web02.example.com").status, 403);
+    for (mood, name) in [(Slow, "web03.example.com"), (Dead, "web04.example.com")] {
+        cmdb.is(mood);
+        come_back(&world.site.ask(name));
+    }
+    create(&world, "jane");
+    let listed = world.well(&["csr", "list"]);
+    for (name, is_shown) in [
+        ("web02.example.com", false),
+        ("web03.example.com", true),
+        ("web04.example.com", true),
+        ("jane", true),
+    ] {
+        assert_eq!(listed.contains(name), is_shown, "{name}: {listed}");
+    }
+    let undecided = world.well(&["csr", "list", "--state", "undecided"]);
+    for (name, is_shown) in [
+        ("web02.example.com", false),
+        ("web03.example.com", true),
+        ("web04.example.com", true),
+        ("jane", false),
+    ] {
+        assert_eq!(undecided.contains(name), is_shown, "{name}: {undecided}");
+    }
+    // Decided, they are in neither list.
+    cmdb.is(Allows);
+    assert_eq!(world.site.ask("web03.example.com").status, 200);
+    let listed = world.well(&["csr", "list"]);
+    assert!(!listed.contains("web03.example.com"), "{listed}");
 }
 
 #[test]

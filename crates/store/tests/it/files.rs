@@ -205,6 +205,49 @@ async fn secrets_that_an_earlier_schema_kept_are_masked() {
     }
 }
 
+/// Nothing of an earlier schema vouches for the terms of a token under a key, so an open one is revoked, and the audit log
+/// says so. A token without a key has nothing to lose.
+#[tokio::test]
+async fn open_tokens_of_an_earlier_schema_are_revoked_where_they_have_a_key() {
+    let fixture = Fixture::read(Path::new("tests/fixtures/schema-0010.sql"));
+    for (key_id, status) in [("key", TokenStatus::Revoked), ("", TokenStatus::Active)] {
+        let ground = TemporaryFile::new();
+        let connection = Connection::open(ground.path()).unwrap();
+        connection.execute_batch(&fixture.text).unwrap();
+        let update = "UPDATE tokens SET max_uses = 2, phase = 'open', mac_key_id = ?1";
+        assert_eq!(connection.execute(update, [key_id]).unwrap(), 1);
+        connection
+            .execute("DELETE FROM bootstrap_tokens", [])
+            .unwrap();
+        drop(connection);
+        let store = ground.store();
+        let tokens = TokenFilter::newest(Sample::time(10), 10);
+        let tokens = store.tokens(tokens).await.unwrap();
+        let [token] = tokens.as_slice() else {
+            panic!("{tokens:?}");
+        };
+        assert_eq!(token.status, status, "{key_id:?}");
+        let before = Revision(4);
+        let told = store.audit(before, 100).await.unwrap();
+        if status == TokenStatus::Active {
+            assert_eq!(told, []);
+            continue;
+        }
+        let [(at, entry)] = told.as_slice() else {
+            panic!("{told:?}");
+        };
+        let id = token.record.id.as_str();
+        assert_eq!(*at, Revision(5));
+        assert_eq!(entry.action, "token.revoked");
+        assert_eq!(entry.subject, format!("token/{id}"));
+        assert_eq!(entry.token.as_deref(), Some(id));
+        assert!(entry.detail.ends_with("mint another"), "{}", entry.detail);
+        // The next commit does not write over the entry.
+        let next = store.commit(Change::default()).await.unwrap();
+        assert_eq!(next.revision, Revision(6));
+    }
+}
+
 /// A store as text. What is in it depends on its age.
 struct Fixture {
     text: String,

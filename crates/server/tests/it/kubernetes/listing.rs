@@ -1,5 +1,8 @@
 //! Lists, tables and selectors.
 
+use std::cell::Cell;
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use countersign_authority::Submission;
@@ -11,6 +14,7 @@ use countersign_server::kubernetes::SPEC;
 use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::keys;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use super::{Api, CSRS, bytes, manifest, path_of};
 use crate::world::{KUBE_CLIENT, signer_name};
@@ -451,4 +455,29 @@ async fn a_busy_store_does_not_make_a_restart_begin_anew() {
     let items = list["items"].as_array().unwrap();
     let is_issued = |item: &Value| item["status"]["certificate"].is_string();
     assert!(items.iter().all(is_issued), "{list}");
+}
+
+/// An answer to one that comes early would be an error, or a list with nothing in it.
+#[tokio::test]
+async fn a_list_that_comes_while_the_history_is_read_waits_for_it() {
+    let api = Api::start().await;
+    api.create(&manifest("jane")).await;
+    let api = api.restarted().await;
+    api.world.store.set(Some(|| StoreFault::Overloaded));
+    tokio::time::pause();
+    let is_read = Cell::new(false);
+    let reading = async {
+        // Longer than a list waits for what is new, and than a read is repeated before all of them begin anew.
+        sleep(Duration::from_secs(20)).await;
+        is_read.set(true);
+        api.world.store.set(None);
+        tokio::time::resume();
+    };
+    let listing = async {
+        let list = api.get(CSRS).await.ok();
+        assert!(is_read.get(), "{list}");
+        list
+    };
+    let (list, ()) = tokio::join!(listing, reading);
+    assert_eq!(names(&list), ["jane"]);
 }

@@ -10,6 +10,7 @@ use countersign_pki::{
 use countersign_testkit::keys;
 
 use super::{Fleet, V1, agent};
+use crate::exchange::Call;
 use crate::world::{START, Setup};
 
 #[tokio::test]
@@ -205,6 +206,17 @@ async fn a_request_on_record_that_cannot_be_read_is_listed_as_such_and_can_be_de
     let signed = fleet.sign("web01").await;
     assert_eq!(signed.status, 409, "{}", signed.text());
     assert!(signed.text().contains("delete it"), "{}", signed.text());
+    let line = format!("POST {V1}/sign/all");
+    let all = Call::new(&fleet.admin, &line).body("{}");
+    let all = all.send(&fleet.door).await;
+    assert_eq!(
+        (all.status, all.text()),
+        (
+            200,
+            r#"{"signed":["web00"],"no-csr":[],"signing-errors":["web01","web02"]}"#
+        ),
+        "one that cannot be read keeps no other from its certificate"
+    );
     for (name, path) in damaged
         .iter()
         .zip(["certificate_status", "certificate_request"])
