@@ -336,13 +336,20 @@ impl Index {
         }
     }
 
-    /// Takes in what a write has answered, before the watch tells of it; `None` if the request is gone by now. Its own name
-    /// is not woken: whoever wrote it knows.
+    /// Takes in what a write has answered, before the watch tells of it; `None` if the request is gone by now, or somebody
+    /// has changed it since. Its own name is not woken: whoever wrote it knows.
     pub(crate) fn written(&mut self, object: Value) -> (Option<Arc<CsrObject>>, Woken) {
-        let known = self.known(&object).map(|(known, _)| known.name.clone());
-        let Some(name) = known.filter(|_| !self.is_old_news(&object)) else {
+        let Some((known, version)) = self.known(&object) else {
             return (None, Woken::new());
         };
+        if known.version == version {
+            // The watch was faster, and has woken the others.
+            return (Some(Arc::clone(known)), Woken::new());
+        }
+        if self.is_old_news(&object) {
+            return (None, Woken::new());
+        }
+        let name = known.name.clone();
         self.set_request(object);
         (self.request(&name), self.woken_siblings(&name))
     }
@@ -355,12 +362,12 @@ impl Index {
         is_same.then_some((known, text("/metadata/resourceVersion").unwrap_or_default()))
     }
 
-    /// Whether a later state of the same object is known: the watch may tell of a write after its answer came.
+    /// Whether this state of the same object is known, or a later one: the watch tells of a write after its answer came.
     fn is_old_news(&self, object: &Value) -> bool {
         let numbers = self
             .known(object)
             .map(|(known, version)| (version.parse::<u64>(), known.version.parse::<u64>()));
-        matches!(numbers, Some((Ok(version), Ok(known))) if version < known)
+        matches!(numbers, Some((Ok(version), Ok(known))) if version <= known)
     }
 
     /// Its name, and whether it is not the state that was known.

@@ -427,9 +427,12 @@ fn what_a_write_answered_is_not_undone_by_an_earlier_event() {
     let (written, _) = index.written(state("11", issued.clone()));
     assert!(written.unwrap().certificate.is_some());
     // The watch comes after it, also with what somebody wrote in between.
+    let known = index.request("r").unwrap();
     for (version, status) in [("8", &approved), ("9", &approved), ("11", &issued)] {
         let woken = set(&mut index, state(version, status.clone()));
         assert_eq!(woken, Woken::new(), "{version}");
+        let now = index.request("r").unwrap();
+        assert!(Arc::ptr_eq(&known, &now), "{version} was read again");
         assert!(
             index.request("r").unwrap().certificate.is_some(),
             "{version}"
@@ -437,6 +440,10 @@ fn what_a_write_answered_is_not_undone_by_an_earlier_event() {
     }
     let woken = set(&mut index, state("12", issued.clone()));
     assert!(woken.contains("r"), "somebody changed it: {woken:?}");
+    let (written, woken) = index.written(state("12", issued.clone()));
+    assert!(written.unwrap().certificate.is_some(), "the watch was faster");
+    assert_eq!(woken, Woken::new());
+    assert!(index.written(state("11", issued.clone())).0.is_none());
 
     // A list is what there is, even if it is older: a store may have been put back.
     let older = state("3", json!({}));
