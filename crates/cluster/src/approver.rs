@@ -10,8 +10,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use countersign_authority::{Clock as _, SystemClock};
 use countersign_pki::{CheckedCsr, UnixTime};
 use countersign_policy::{
-    ClusterQuery, Effect, Evidence, Finding, Outcome, PodFacts, Policy, Query, Request, Step, Use,
-    Verdict, decide, judge_unreadable,
+    ClusterQuery, Effect, Evidence, Finding, Outcome, PodFacts, Policy, Query, Request, Step, Verdict,
+    decide, judge_unreadable,
 };
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ use crate::plan::{
 };
 use crate::queue::Pause;
 use crate::resources::Hold;
-use crate::signing::{ApprovedRequest, Signing, Spending};
+use crate::signing::{ApprovedRequest, Attempt, Signing, Spending};
 
 impl Shared {
     /// Does whatever is to be done with a request now.
@@ -46,7 +46,7 @@ impl Shared {
             Stage::Undecided if self.does(Controller::Approver) => self.judge(&request).await,
             Stage::Approved if self.does(Controller::Signer) => {
                 self.forget(name);
-                self.sign(&request).await
+                self.sign(&request, Attempt::Later).await
             }
             Stage::Undecided | Stage::Approved | Stage::Over => {
                 self.forget(name);
@@ -86,7 +86,11 @@ impl Shared {
                 if let Some(next) = self.spend_token(request, &verdict, &condition).await {
                     return next;
                 }
-                self.decide(request, &condition).await
+                let attempt = match uses_token(&verdict) {
+                    true => Attempt::Later,
+                    false => Attempt::First,
+                };
+                self.decide(request, &condition, attempt).await
             }
             Action::Wait { why, retry } => {
                 self.index().wait(request, &asked);
@@ -114,7 +118,9 @@ impl Shared {
         verdict: &Verdict,
         condition: &NewCondition,
     ) -> Option<Next> {
-        verdict.uses().iter().find_map(Use::token)?;
+        if !uses_token(verdict) {
+            return None;
+        }
         let approval = (condition.reason.as_str(), condition.message.as_str());
         let spending = match &self.settings.signer {
             Some(signer) => signer.spend_token(undecided(request, approval)).await,
@@ -235,7 +241,12 @@ impl Shared {
 
     /// Writes a decision, for exactly the state that was judged. What it approves is signed from the API server's answer,
     /// without waiting for the watch to bring the same.
-    async fn decide(&self, request: &CsrObject, condition: &NewCondition) -> Next {
+    async fn decide(
+        &self,
+        request: &CsrObject,
+        condition: &NewCondition,
+        attempt: Attempt,
+    ) -> Next {
         let Some(object) = with_condition(request, condition) else {
             return Next::Done;
         };
@@ -253,13 +264,13 @@ impl Shared {
             Some(decided)
                 if Stage::of(&decided) == Stage::Approved && self.does(Controller::Signer) =>
             {
-                self.sign(&decided).await
+                self.sign(&decided, attempt).await
             }
             Some(_) | None => Next::Done,
         }
     }
 
-    async fn sign(&self, request: &CsrObject) -> Next {
+    async fn sign(&self, request: &CsrObject, attempt: Attempt) -> Next {
         let Some(signer) = &self.settings.signer else {
             return Next::Done;
         };
@@ -283,6 +294,7 @@ impl Shared {
                 .condition("Approved")
                 .and_then(|condition| condition.updated),
             approval: (&reason, &message),
+            attempt,
         };
         let signed = match signer.sign(approved).await {
             Signing::NotMine => return Next::Done,
@@ -426,6 +438,10 @@ fn unreadable(policy: &Policy, request: &CsrObject, why: &str) -> Verdict {
         Effect::Deny => Verdict::Deny(explanation),
         Effect::Approve | Effect::Pending => Verdict::Pending(explanation),
     }
+}
+
+fn uses_token(verdict: &Verdict) -> bool {
+    verdict.uses().iter().any(|one| one.token().is_some())
 }
 
 /// The verdict with what is to be said in the place of rules that were left out.

@@ -17,7 +17,7 @@ use crate::controllers::{Rules, Shared};
 use crate::dial;
 use crate::index::{Answer, Watched};
 use crate::objects::CsrObject;
-use crate::signing::ApprovedRequest;
+use crate::signing::{ApprovedRequest, Attempt};
 
 /// Adds one answer to what is known.
 pub(crate) type Add = Box<dyn FnOnce(Evidence) -> Evidence + Send>;
@@ -287,6 +287,7 @@ pub(crate) fn undecided<'a>(
         created: request.created,
         approved: None,
         approval,
+        attempt: Attempt::Later,
     }
 }
 

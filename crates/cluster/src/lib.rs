@@ -42,4 +42,4 @@ pub use resources::{
     Attention, Found, FoundState, NewSecret, Readiness, ResourceKind, ResourceObject,
     ResourceStatus, SecretAnswer, Secrets, Steward, Withheld,
 };
-pub use signing::{ApprovedRequest, Signer, Signing, Spending};
+pub use signing::{ApprovedRequest, Attempt, Signer, Signing, Spending};

@@ -54,6 +54,17 @@ pub struct ApprovedRequest<'a> {
     pub approved: Option<UnixTime>,
     /// Reason and message of its approval.
     pub approval: (&'a str, &'a str),
+    /// Whether it may have been handed over before.
+    pub attempt: Attempt,
+}
+
+/// Whether a request may have been handed over before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// Its approval has just been written, without a token: nobody can have signed it.
+    First,
+    /// It may have been signed, by this process or one before it.
+    Later,
 }
 
 /// What became of a request.

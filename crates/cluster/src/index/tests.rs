@@ -441,7 +441,10 @@ fn what_a_write_answered_is_not_undone_by_an_earlier_event() {
     let woken = set(&mut index, state("12", issued.clone()));
     assert!(woken.contains("r"), "somebody changed it: {woken:?}");
     let (written, woken) = index.written(state("12", issued.clone()));
-    assert!(written.unwrap().certificate.is_some(), "the watch was faster");
+    assert!(
+        written.unwrap().certificate.is_some(),
+        "the watch was faster"
+    );
     assert_eq!(woken, Woken::new());
     assert!(index.written(state("11", issued.clone())).0.is_none());
 

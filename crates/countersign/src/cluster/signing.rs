@@ -14,7 +14,7 @@ use countersign_authority::{
     Retention, Rules, Serials, Signer as EngineSigner, Store, Submission, SubmitFault, Submitted,
     Telemetry, TokenSettings,
 };
-use countersign_cluster::{ApprovedRequest, Signer, Signing, Spending};
+use countersign_cluster::{ApprovedRequest, Attempt, Signer, Signing, Spending};
 use countersign_keys::{AuditKey, KeySpec};
 use countersign_pki::{CheckedCsr, UnixTime};
 use countersign_policy::{Looked, PersonVerdict, Policy, Rule, RuleKind, SignerName, TokenFacts};
@@ -246,7 +246,11 @@ impl ClusterSigner {
         };
         let key = key_of(&request);
         let requests = &self.authority.requests;
-        let before = requests.at(&SPEC.name, &key, Past::Include).await?;
+        // Were an earlier one on record all the same, the record of this one would be refused.
+        let before = match request.attempt {
+            Attempt::First => None,
+            Attempt::Later => requests.at(&SPEC.name, &key, Past::Include).await?,
+        };
         if let Some(record) = before {
             return self.as_recorded(&record).await;
         }
