@@ -10,8 +10,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use countersign_authority::{Clock as _, SystemClock};
 use countersign_pki::{CheckedCsr, UnixTime};
 use countersign_policy::{
-    ClusterQuery, Effect, Evidence, Finding, Outcome, PodFacts, Policy, Query, Request, Step, Verdict,
-    decide, judge_unreadable,
+    ClusterQuery, Effect, Evidence, Finding, Outcome, PodFacts, Policy, Preset, Query, Request,
+    Rule, RuleKind, Step, Verdict, decide, judge_unreadable,
 };
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -206,8 +206,12 @@ impl Shared {
         if request.spec.signer.as_str() != KUBELET_CLIENT {
             return None;
         }
-        let is_concerned = |rule: &countersign_policy::Rule| {
-            rule.kinds.iter().any(|kind| kind.word() == NODE_CLIENT)
+        // csrapproving does not know the switch, nor do rules that decide as it does.
+        let is_concerned = |rule: &Rule| {
+            rule.kinds.iter().any(|kind| match kind {
+                RuleKind::NodeClient(it) => it.preset != Preset::KubeControllerManager,
+                _ => false,
+            })
         };
         let concerned = policy
             .rules_for(&request.spec.signer)

@@ -19,7 +19,7 @@ pub(super) fn files(
     };
     let (name, client, serving) = match preset {
         Preset::KubeControllerManager => {
-            ("kube-controller-manager", reviewed(&[SELF, OTHER]), None)
+            ("kube-controller-manager", vec![renewal(), first()], None)
         }
         Preset::ClusterMachineApprover => {
             let options = json!({"preset": "cluster-machine-approver"});
@@ -35,8 +35,7 @@ pub(super) fn files(
         Preset::Hardened => {
             let options = json!({"preset": "hardened"});
             // Nodes renew their own certificates with the right that Kubernetes gives them for that.
-            let mut client = reviewed(&[SELF]);
-            client.push(rule("node-client", "nodeClient", &options));
+            let client = vec![renewal(), rule("node-client", "nodeClient", &options)];
             let serving = vec![rule("node-serving", "nodeServing", &options)];
             ("hardened", client, Some(serving))
         }
@@ -68,51 +67,34 @@ fn rule(name: &str, kind: &str, options: &Value) -> Value {
     json!({"name": name, "approve": {kind: options}})
 }
 
-/// The recognizers of kube-controller-manager: requests of the shape that its signer takes, for who may create them.
-fn reviewed(recognizers: &[Recognizer]) -> Vec<Value> {
-    let rules = recognizers.iter().map(|recognizer| {
-        json!({
-            "name": recognizer.rule,
-            "when": format!("{}{SHAPE}", recognizer.when),
-            "approve": {
-                "subjectAccess": {
-                    "group": "certificates.k8s.io",
-                    "resource": "certificatesigningrequests",
-                    "subresource": recognizer.subresource,
-                    "verb": "create",
-                },
-                "message": recognizer.message,
-            },
-        })
-    });
-    rules.collect()
+/// What kube-controller-manager recognizes first: a node that asks for its own next certificate.
+fn renewal() -> Value {
+    json!({
+        "name": "self-node-client",
+        "when": "requester.username == request.commonName",
+        "approve": {
+            "nodeClient": csrapproving_without("C06"),
+            "message": "Auto approving self kubelet client certificate after SubjectAccessReview.",
+        },
+    })
 }
 
-struct Recognizer {
-    rule: &'static str,
-    when: &'static str,
-    subresource: &'static str,
-    message: &'static str,
+/// What it recognizes then: whoever may ask for the certificates of nodes.
+fn first() -> Value {
+    json!({
+        "name": "node-client",
+        "approve": {
+            "nodeClient": csrapproving_without("C13"),
+            "message": "Auto approving kubelet client certificate after SubjectAccessReview.",
+        },
+    })
 }
 
-const SELF: Recognizer = Recognizer {
-    rule: "self-node-client",
-    when: "requester.username == request.commonName && ",
-    subresource: "selfnodeclient",
-    message: "Auto approving self kubelet client certificate after SubjectAccessReview.",
-};
-const OTHER: Recognizer = Recognizer {
-    rule: "node-client",
-    when: "",
-    subresource: "nodeclient",
-    message: "Auto approving kubelet client certificate after SubjectAccessReview.",
-};
-const SHAPE: &str = "request.organization == ['system:nodes'] \
-    && request.commonName.startsWith('system:node:') \
-    && size(request.dnsNames) == 0 && size(request.emails) == 0 \
-    && size(request.ipAddresses) == 0 && size(request.uris) == 0 \
-    && 'digital signature' in request.usages && 'client auth' in request.usages \
-    && request.usages.all(u, u in ['digital signature', 'client auth', 'key encipherment'])";
+/// The parameters of one recognizer: without the check of the other.
+fn csrapproving_without(check: &str) -> Value {
+    json!({"preset": "kube-controller-manager", "checks": {check: "off"}})
+}
+
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 const SERVING: &str = "kubernetes.io/kubelet-serving";
 
@@ -212,7 +194,7 @@ const MAX_EXPIRATION: u32 = 31_708_800;
 
 #[cfg(test)]
 mod tests {
-    use countersign_policy::PolicySet;
+    use countersign_policy::{PolicySet, RuleKind};
 
     use super::*;
 
@@ -221,6 +203,10 @@ mod tests {
         let set = PolicySet::read(&files(Some(Preset::KubeControllerManager), None)).unwrap();
         let names: Vec<String> = set.rules().map(|(_, rule, _)| rule.name.clone()).collect();
         assert_eq!(names, ["self-node-client", "node-client"]);
+        for (_, rule, _) in set.rules() {
+            let words: Vec<&str> = rule.kinds.iter().map(RuleKind::word).collect();
+            assert_eq!(words, ["nodeClient"], "{}", rule.name);
+        }
         assert!(files(None, None).is_empty());
     }
 

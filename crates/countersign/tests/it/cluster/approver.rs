@@ -207,9 +207,9 @@ fn kubelets_are_approved_as_by_kube_controller_manager() {
     let odd = node_message("n2").dns("n2.example.com");
     stage.ask(bootstrap.0, &bootstrap.1, "odd", CLIENT, &odd);
     stage.ask("jane", &[], "stranger", CLIENT, &node_message("n3"));
-    stage.events("odd");
-    stage.events("stranger");
-    for name in ["odd", "stranger"] {
+    for (name, check) in [("odd", "C02"), ("stranger", "C06")] {
+        let note = stage.events(name)[0]["note"].clone();
+        assert!(note.as_str().unwrap().contains(check), "{name}: {note}");
         let request = stage.request(name, |_| true);
         assert_eq!(
             condition(&request, "Approved"),
