@@ -27,8 +27,9 @@ type Row = (
 const AS_CLIENT: &[&str] = &["digital signature", "client auth"];
 const AS_RSA_CLIENT: &[&str] = &["digital signature", "key encipherment", "client auth"];
 const AS_SERVER: &[&str] = &["digital signature", "server auth"];
+const AS_RSA_SERVER: &[&str] = &["digital signature", "key encipherment", "server auth"];
 
-const ROWS: [Row; 16] = [
+const ROWS: [Row; 18] = [
     ("user", "client", USER, AS_CLIENT, None),
     ("user-short", "client", USER, AS_CLIENT, Some(600)),
     ("user-day", "client", USER, AS_CLIENT, Some(86_400)),
@@ -39,6 +40,8 @@ const ROWS: [Row; 16] = [
     ("user-text", "text around", USER, AS_CLIENT, None),
     ("user-only-auth", "client", USER, &["client auth"], None),
     ("node-rsa", "node RSA", CLIENT, AS_RSA_CLIENT, None),
+    ("serving-names", "serving", SERVING, AS_SERVER, None),
+    ("serving-ip", "serving IP", SERVING, AS_RSA_SERVER, Some(86_400)),
     // What can never be signed.
     ("user-serving", "client", USER, AS_SERVER, None),
     ("user-encipher", "client", USER, &["key encipherment"], None),
@@ -129,7 +132,7 @@ fn certificates_are_those_of_kube_controller_manager() {
         assert_eq!(own, reference, "{name}\n{controllers}");
         issued += usize::from(!own["certificate"].is_null());
     }
-    assert_eq!(issued, 10, "the others can never be signed");
+    assert_eq!(issued, 12, "the others can never be signed");
     drop(controllers);
     // Every one of them is in the ledger with its decision, and the log of acts holds.
     let data = ours.folder.path().join("data");
