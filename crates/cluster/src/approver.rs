@@ -15,6 +15,7 @@ use countersign_policy::{
 };
 use futures_util::future::join_all;
 use serde_json::{Value, json};
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
@@ -69,6 +70,7 @@ impl Shared {
             Hold::Because(why) => return self.wait(request, &why).await,
         }
         let mut asked = BTreeSet::new();
+        let beside = self.index().approved_beside(request);
         let verdict = match &request.spec.message {
             Ok(csr) => self.evaluate(request, csr, None, &rules, &mut asked).await,
             Err(why) => Some(unreadable(&rules.policy, request, why)),
@@ -83,6 +85,11 @@ impl Shared {
             .decided(explanation.effect, &why.rule, &why.code);
         match plan(&verdict) {
             Action::Decide(condition) => {
+                let turn = self.turn(&asked).await;
+                if turn.is_some() && self.index().approved_beside(request) != beside {
+                    debug!(name = %request.name, "another request for the node was approved meanwhile");
+                    return Next::Again(Pause::Fault);
+                }
                 if let Some(next) = self.spend_token(request, &verdict, &condition).await {
                     return next;
                 }
@@ -90,7 +97,7 @@ impl Shared {
                     true => Attempt::Later,
                     false => Attempt::First,
                 };
-                self.decide(request, &condition, attempt).await
+                self.decide(request, &condition, attempt, turn).await
             }
             Action::Wait { why, retry } => {
                 self.index().wait(request, &asked);
@@ -101,6 +108,16 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// Where a verdict depends on what else was approved for a node: the turn to write it.
+    async fn turn(&self, asked: &BTreeSet<ClusterQuery>) -> Option<OwnedMutexGuard<()>> {
+        let beside = asked.iter().find_map(|query| match query {
+            ClusterQuery::Requests { node, signer } => Some((signer, node)),
+            _ => None,
+        });
+        let (signer, node) = beside?;
+        Some(self.node_locks.lock(signer, node).await)
     }
 
     /// Says why a request waits for something that is told by other rules.
@@ -250,6 +267,7 @@ impl Shared {
         request: &CsrObject,
         condition: &NewCondition,
         attempt: Attempt,
+        turn: Option<OwnedMutexGuard<()>>,
     ) -> Next {
         let Some(object) = with_condition(request, condition) else {
             return Next::Done;
@@ -258,6 +276,8 @@ impl Shared {
             Ok(decided) => decided,
             Err(next) => return next,
         };
+        // It is in the index: whoever is next sees it.
+        drop(turn);
         let age = SystemClock.now().seconds_since(request.created);
         self.metrics.decided_after(age);
         info!(

@@ -25,6 +25,7 @@ use crate::index::{
 };
 use crate::leader::{Candidate, Election, LeaseLost};
 use crate::metrics::ClusterMetrics;
+use crate::node_locks::NodeLocks;
 use crate::objects::CsrObject;
 use crate::pods::{PodSigner, Pods};
 use crate::queue::{Pause, Queue};
@@ -122,6 +123,7 @@ pub(crate) struct Shared {
     pub(crate) events: Mutex<EventBudget>,
     /// What programs have said of requests, by the requests' names.
     said: Mutex<BTreeMap<String, Said>>,
+    pub(crate) node_locks: NodeLocks,
     /// Whether conditions can be patched but not put.
     pub(crate) patches: AtomicBool,
     /// Held by whoever looks for sources of Machines.
@@ -175,6 +177,7 @@ impl Cluster {
                 reviews: Mutex::default(),
                 events: Mutex::new(EventBudget::new(tokio::time::Instant::now())),
                 said: Mutex::default(),
+                node_locks: NodeLocks::default(),
                 patches: AtomicBool::new(false),
                 discovery: tokio::sync::Mutex::new(false),
                 attended: Mutex::default(),

@@ -427,6 +427,19 @@ impl Index {
         names.flatten().cloned().collect()
     }
 
+    /// The approved requests of the same signer for the nodes that a request speaks of, without itself.
+    pub(crate) fn approved_beside(&self, request: &CsrObject) -> BTreeSet<String> {
+        let sender = objects::node_name(request.username());
+        let nodes = request.spec.node.as_deref().into_iter().chain(sender);
+        let signer = request.spec.signer.as_str();
+        let names =
+            nodes.filter_map(|node| self.of_node.get(&(signer.to_owned(), node.to_owned())));
+        let is_approved =
+            |name: &&String| self.requests.get(*name).is_some_and(|it| it.is("Approved"));
+        let others = names.flatten().filter(|name| **name != request.name);
+        others.filter(is_approved).cloned().collect()
+    }
+
     fn siblings(&self, signer: &str, node: &str) -> Arc<[ClusterRequest]> {
         let names = self.of_node.get(&(signer.to_owned(), node.to_owned()));
         let names = names.into_iter().flatten();

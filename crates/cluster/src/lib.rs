@@ -21,6 +21,7 @@ mod follow;
 mod leader;
 mod lean;
 mod metrics;
+mod node_locks;
 mod resolver;
 mod reviews;
 mod signing;

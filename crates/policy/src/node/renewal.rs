@@ -189,6 +189,8 @@ impl Judge<'_> {
             }
         };
         if kind != EGRESS_NETWORK {
+            let text = format!("the network is {kind:?}, which has no egress addresses here");
+            self.fail(E02, text);
             return Ok(false);
         }
         let Some(served) = served else {

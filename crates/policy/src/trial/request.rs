@@ -42,6 +42,8 @@ pub struct TrialRequest {
     pub conditions: Value,
     /// The certificate that the object has so far.
     pub certificate: Option<String>,
+    /// Whether the object is being deleted.
+    pub deleting: bool,
 }
 
 /// A message as text, or what shall be in it.
@@ -129,6 +131,7 @@ impl TrialRequest {
         let usages = fields.get("usages").and_then(|f| f.texts(reading));
         let expiration = fields.get("expirationSeconds");
         let renewal = fields.get("renewal").and_then(|f| f.truth(reading));
+        let deleting = fields.get("deleting").and_then(|f| f.truth(reading));
         let ledger = match fields.get("ledger") {
             Some(field) => ledger(&field, reading),
             None => LedgerFacts::default(),
@@ -162,6 +165,7 @@ impl TrialRequest {
                 .get("conditions")
                 .map_or(Value::Null, |field| field.node.to_json()),
             certificate: text("certificate", reading),
+            deleting: deleting.unwrap_or(false),
         })
     }
 }
@@ -318,11 +322,12 @@ fn csr_fields(fields: &Fields<'_>, reading: &mut Reading<'_>) -> Option<CsrField
     })
 }
 
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 19] = [
     "pod",
     "name",
     "conditions",
     "certificate",
+    "deleting",
     "door",
     "certname",
     "sourceAddress",

@@ -106,13 +106,14 @@ impl Case {
             renewal: asked.renewal,
             pod: asked.pod.as_ref(),
         };
-        let state = request_state_of(
-            &asked.conditions,
-            asked
-                .certificate
-                .as_ref()
-                .is_some_and(|text| !text.is_empty()),
-        );
+        let has_certificate = asked
+            .certificate
+            .as_ref()
+            .is_some_and(|text| !text.is_empty());
+        let state = RequestState {
+            deleting: asked.deleting,
+            ..request_state_of(&asked.conditions, has_certificate)
+        };
         self.scene
             .decided(&policy, &request, &asked.ledger, state, material)
             .map(|explanation| (explanation, None))

@@ -10,6 +10,7 @@ mod outage;
 mod pods;
 mod replicas;
 mod resources;
+mod rivals;
 mod scale;
 mod signer;
 
