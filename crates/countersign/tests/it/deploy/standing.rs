@@ -356,8 +356,10 @@ const TOKENS: [Act; 2] = [
 ];
 
 /// With everything installed.
-const NEVER: [Act; 20] = [
+const NEVER: [Act; 22] = [
     act("*", "*/*"),
+    act("get", CSRS),
+    act("get", "certificates.k8s.io/clustertrustbundles"),
     act("create", CSRS),
     act("update", CSRS),
     act("deletecollection", CSRS),
