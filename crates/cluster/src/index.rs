@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use self::kinds::{NOT_READ, Objects};
 use self::machines::{Snapshot, Source, SourceState, folded};
+use self::turns::Brake;
 use crate::objects::{self, CsrObject};
 
 /// A kind of objects that is watched, once somebody asks for it.
@@ -65,8 +66,7 @@ pub(crate) struct Index {
     /// What pending requests have looked at, and who has looked at what.
     waiting: BTreeMap<String, BTreeSet<Topic>>,
     watchers: BTreeMap<Topic, BTreeSet<String>>,
-    /// Those that were looked at while too many waited.
-    braked: BTreeSet<String>,
+    brake: Brake,
 }
 
 /// OpenShift's switch, as it stands in its ConfigMap.
@@ -376,6 +376,9 @@ impl Index {
         let earlier = self.requests.get(&name).map(Arc::clone);
         let read = CsrObject::read(object, earlier.as_deref());
         let version = earlier.as_ref().map(|earlier| earlier.version.clone());
+        if let Some(earlier) = &earlier {
+            self.brake.leave(earlier);
+        }
         if let Some(earlier) = earlier.filter(|e| read.as_ref().is_none_or(|r| r.uid != e.uid)) {
             self.unlink(&earlier);
         }
@@ -384,6 +387,7 @@ impl Index {
         if let Some(key) = sibling_key(&request) {
             self.of_node.entry(key).or_default().insert(name.clone());
         }
+        self.brake.enter(&request);
         self.requests.insert(name.clone(), request);
         Some((name, is_news))
     }
@@ -392,9 +396,10 @@ impl Index {
         let woken = self.woken_siblings(name);
         if let Some(request) = self.requests.remove(name) {
             self.unlink(&request);
+            self.brake.leave(&request);
         }
         self.forget(name);
-        self.braked.remove(name);
+        self.brake.forget(name);
         // Whoever works on it finds it gone.
         woken.into_iter().chain([name.to_owned()]).collect()
     }

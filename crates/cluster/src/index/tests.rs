@@ -367,6 +367,55 @@ fn in_a_long_queue_every_sender_has_its_turn() {
     assert_eq!(index.relieved(now()), Woken::new(), "only once");
 }
 
+#[test]
+fn what_is_approved_gone_old_or_of_the_future_does_not_count() {
+    let mut index = index();
+    for (name, created) in [
+        ("old", "11:05:00"),
+        ("young", "11:05:01"),
+        ("new", "12:05:09"),
+        ("early", "12:05:10"),
+        ("approved", "12:00:00"),
+        ("gone", "12:00:00"),
+    ] {
+        let mut object = of_node(name, name);
+        let created = format!("2026-05-01T{created}Z");
+        merge(
+            &mut object,
+            json!({"metadata": {"creationTimestamp": created, "resourceVersion": "1"}}),
+        );
+        index.apply(&Watched::Requests, Change::Set(object.clone()));
+        match name {
+            "approved" => {
+                let status = json!({"conditions": [{"type": "Approved"}]});
+                let metadata = json!({"resourceVersion": "2"});
+                merge(&mut object, json!({"metadata": metadata, "status": status}));
+                index.written(object);
+            }
+            "gone" => {
+                index.apply(&Watched::Requests, Change::Gone(object));
+            }
+            _ => {}
+        }
+    }
+    let pending = |index: &mut Index, now: UnixTime| {
+        let request = index.request("new").unwrap();
+        let answer = index.answer(&ClusterQuery::Queue, &request, &all_watches(), now);
+        let Answer::Known(Ok(ClusterFact::Queue(queue))) = answer else {
+            panic!("{answer:?}")
+        };
+        queue.pending
+    };
+    assert_eq!(pending(&mut index, now()), 2);
+    assert_eq!(
+        pending(&mut index, now().plus_seconds(1)),
+        2,
+        "one in, one out"
+    );
+    assert_eq!(pending(&mut index, now().plus_seconds(3600)), 2);
+    assert_eq!(pending(&mut index, now().plus_seconds(3610)), 0);
+}
+
 /// A request of a kubelet for its serving certificate.
 fn of_node(name: &str, node: &str) -> Value {
     let mut object = object(name, KUBELET_SERVING, &format!("system:node:{node}"));

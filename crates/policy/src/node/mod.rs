@@ -36,7 +36,7 @@ pub use objects::{
     NodeRequest, bundle_of, egress_of, inventory_machine, machine_of, network_type_of, node_of,
     related_requests, request_state_of,
 };
-pub use queue::{Waiting, queue_of};
+pub use queue::{Waiting, queue_of, queue_window, turns_of};
 pub use rule::{
     Checks, Compat, NameOptions, NamePattern, NodeClientRule, NodeServingRule, Preset, Switch,
 };

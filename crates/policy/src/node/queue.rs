@@ -35,12 +35,6 @@ impl Waiting<'_> {
     /// Whether it counts among those that wait: young, of a node, and not approved, or a moment ago by somebody else.
     pub fn counts(&self, now: UnixTime) -> bool {
         let age = now.seconds_since(self.created);
-        let has = |group: &str| self.groups.iter().any(|one| one == group);
-        let is_of_node = match self.signer {
-            SERVING_SIGNER => has(NODES),
-            CLIENT_SIGNER => self.username == BOOTSTRAPPER || has(BOOTSTRAPPERS),
-            _ => false,
-        };
         let is_open = match self.approved {
             _ if !self.state.approved => true,
             Some((at, by)) => {
@@ -49,7 +43,21 @@ impl Waiting<'_> {
             }
             None => false,
         };
-        age > -EARLY && age < YOUNG && is_of_node && is_open
+        age > -EARLY && age < YOUNG && self.is_of_node() && is_open
+    }
+
+    /// Whether it counts as long as it is young: of a node, and not approved.
+    pub fn is_open(&self) -> bool {
+        !self.state.approved && self.is_of_node()
+    }
+
+    fn is_of_node(&self) -> bool {
+        let has = |group: &str| self.groups.iter().any(|one| one == group);
+        match self.signer {
+            SERVING_SIGNER => has(NODES),
+            CLIENT_SIGNER => self.username == BOOTSTRAPPER || has(BOOTSTRAPPERS),
+            _ => false,
+        }
     }
 
     fn is_undecided(&self) -> bool {
@@ -84,33 +92,35 @@ pub fn queue_of<'a>(
     };
     // Nobody asks for the order of a queue that is not too long.
     if queue.is_too_long() {
-        queue.ahead = ahead(counted, own);
+        let order = turns_of(counted.into_iter());
+        queue.ahead = order.get(own).copied().unwrap_or(order.len());
     }
     queue
 }
 
-fn ahead(counted: Vec<Waiting<'_>>, own: &str) -> usize {
-    let mut open: Vec<Waiting<'_>> = counted;
-    open.retain(Waiting::is_undecided);
+/// Between which times a request that counts was made: after the first and before the second.
+pub fn queue_window(now: UnixTime) -> (UnixTime, UnixTime) {
+    let moved = |seconds| UnixTime(now.0.saturating_add(seconds));
+    (moved(-YOUNG), moved(EARLY))
+}
+
+/// How many go before each of the requests that wait and count, by name.
+pub fn turns_of<'a>(counted: impl Iterator<Item = Waiting<'a>>) -> BTreeMap<&'a str, usize> {
+    let mut open: Vec<Waiting<'a>> = counted.filter(Waiting::is_undecided).collect();
     open.sort_by_key(|one| (Reverse(one.created), one.name));
     let mut of_node: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     let mut of_sender: BTreeMap<(&str, usize), usize> = BTreeMap::new();
-    let mut turns: Vec<(usize, usize, usize)> = Vec::new();
-    let mut place = None;
+    let mut turns: Vec<(usize, usize, usize, &str)> = Vec::new();
     for (age, one) in open.iter().enumerate() {
         // What cannot be read may be for any node.
         let node = one.node.map(|node| of_node.entry((one.username, node)));
         let repeated = node.map_or(0, |place| next(place.or_default()));
         let turn = next(of_sender.entry((one.username, repeated)).or_default());
-        turns.push((repeated, turn, age));
-        if one.name == own {
-            place = turns.last().copied();
-        }
+        turns.push((repeated, turn, age, one.name));
     }
-    match place {
-        Some(place) => turns.iter().filter(|other| **other < place).count(),
-        None => turns.len(),
-    }
+    turns.sort_unstable();
+    let names = turns.into_iter().map(|(.., name)| name);
+    names.zip(0..).collect()
 }
 
 /// Counts from zero.
@@ -245,7 +255,9 @@ mod tests {
             ("again-2", 9),
             ("unknown", 10),
         ] {
-            assert_eq!(ahead(waiting().collect(), own), before, "{own}");
+            let order = turns_of(waiting());
+            let ahead = order.get(own).copied().unwrap_or(order.len());
+            assert_eq!(ahead, before, "{own}");
         }
     }
 
