@@ -274,7 +274,20 @@ impl Shared {
         };
         let decided = match self.write(Part::APPROVAL, request, &object).await {
             Ok(decided) => decided,
-            Err(next) => return next,
+            Err(Unwritten { next, forbidden }) => {
+                if let Some(why) = forbidden {
+                    let verb = condition.kind;
+                    let words =
+                        format!("{FORBIDDEN}: would be {verb}, but that is forbidden: {why}");
+                    let why = Reason {
+                        rule: condition.reason.clone(),
+                        code: FORBIDDEN.to_owned(),
+                        words: shortened(&words),
+                    };
+                    self.tell(request, &why).await;
+                }
+                return next;
+            }
         };
         // It is in the index: whoever is next sees it.
         drop(turn);
@@ -347,7 +360,7 @@ impl Shared {
         };
         match self.write(part, request, &object).await {
             Ok(_) => Next::Done,
-            Err(next) => next,
+            Err(unwritten) => unwritten.next,
         }
     }
 
@@ -358,7 +371,7 @@ impl Shared {
         part: Part,
         request: &CsrObject,
         object: &Value,
-    ) -> Result<Option<Arc<CsrObject>>, Next> {
+    ) -> Result<Option<Arc<CsrObject>>, Unwritten> {
         let path = format!("{CSRS}/{}/{}", segment(&request.name), part.subresource);
         let written = self.put_or_patch(&path, part, request, object).await;
         let (outcome, next) = match &written {
@@ -376,6 +389,7 @@ impl Shared {
         if next == Next::Done {
             self.forget(&request.name);
         }
+        let mut forbidden = None;
         match written {
             Ok(object) => {
                 let (state, woken) = self.index().written(object);
@@ -387,9 +401,12 @@ impl Shared {
             }
             Err(fault) => {
                 warn!(name = %request.name, what = part.subresource, %fault, "not written");
+                if let CallFault::Forbidden(why) = fault {
+                    forbidden = Some(why);
+                }
             }
         }
-        Err(next)
+        Err(Unwritten { next, forbidden })
     }
 
     async fn put_or_patch(
@@ -454,6 +471,13 @@ impl Shared {
     }
 }
 
+/// What becomes of a request that could not be written.
+struct Unwritten {
+    next: Next,
+    /// In words, where a permission is missing.
+    forbidden: Option<String>,
+}
+
 /// What becomes of a request whose message cannot be read: no rule approves it.
 fn unreadable(policy: &Policy, request: &CsrObject, why: &str) -> Verdict {
     let now = SystemClock.now();
@@ -494,6 +518,8 @@ fn approval_of(object: &Value) -> (String, String) {
     (text("reason"), text("message"))
 }
 
+/// The code of what could not be written for want of a permission.
+const FORBIDDEN: &str = "W02";
 /// What rules see as `request.door`.
 const DOOR: &str = "cluster";
 /// More rounds than there are kinds of evidence: a policy that needs more asks for ever.

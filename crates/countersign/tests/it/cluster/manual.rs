@@ -334,6 +334,8 @@ fn a_trial_beside_another_approver_decides_nothing() {
     for name in ["inside", "outside"] {
         let request = stage.request(name, |_| true);
         assert_eq!(request["status"], json!({}), "{request:#}");
+        let note = stage.events(name)[0]["note"].clone();
+        assert!(note.as_str().unwrap().contains("W02: would be "), "{note}");
     }
     // The change: what waits is decided as soon as the right is there.
     stage.apply(&roles);
