@@ -21,7 +21,7 @@ use tracing::{debug, info, warn};
 
 use crate::api::{CallFault, segment};
 use crate::controllers::{CSRS, Controller, Next, Rules, Shared};
-use crate::events::{About, Admission, EventBudget};
+use crate::events::{About, Admission, EventBudget, Told};
 use crate::gather::{name_of, undecided};
 use crate::index::{KUBELET_CLIENT, SWITCH_NAME, SWITCH_NAMESPACE, Switch, Watched};
 use crate::objects::CsrObject;
@@ -101,10 +101,10 @@ impl Shared {
             }
             Action::Wait { why, retry } => {
                 self.index().wait(request, &asked);
-                self.tell(request, &why).await;
+                let told = self.tell(request, &why).await;
                 match retry {
                     true => Next::Again(Pause::Evidence),
-                    false => Next::Done,
+                    false => told.next(),
                 }
             }
         }
@@ -123,8 +123,7 @@ impl Shared {
     /// Says why a request waits for something that is told by other rules.
     async fn wait(&self, request: &CsrObject, why: &Reason) -> Next {
         self.index().wait(request, &BTreeSet::new());
-        self.tell(request, why).await;
-        Next::Done
+        self.tell(request, why).await.next()
     }
 
     /// Where a token approves: uses it up, before anything says that the request is approved. What happens instead, if that
@@ -431,24 +430,26 @@ impl Shared {
     }
 
     /// Says once why a request waits.
-    async fn tell(&self, request: &CsrObject, why: &Reason) {
-        if self.tell_of(&About::request(request), why).await {
+    async fn tell(&self, request: &CsrObject, why: &Reason) -> Told {
+        let told = self.tell_of(&About::request(request), why).await;
+        if told == Told::Now {
             info!(
                 name = %request.name, signer = %request.spec.signer, requester = %request.spec.requester,
                 rule = %why.rule, code = %why.code, reason = %why.words, "waiting"
             );
         }
+        told
     }
 
-    /// Writes an Event, unless it has been told before or there are too many. Answers whether it is news.
-    pub(crate) async fn tell_of(&self, about: &About<'_>, why: &Reason) -> bool {
+    /// Writes an Event, unless it has been told before or there are too many.
+    pub(crate) async fn tell_of(&self, about: &About<'_>, why: &Reason) -> Told {
         let name = about.name(why);
         let admission = self.events().admits(&name, Instant::now());
         match admission {
-            Admission::Told => return false,
+            Admission::Told => return Told::Before,
             Admission::TooMany => {
                 self.metrics.suppressed_event();
-                return false;
+                return Told::Later;
             }
             Admission::Write => {}
         }
@@ -460,10 +461,11 @@ impl Shared {
                 debug!(event = %name, %fault, "the event cannot be written");
                 if !matches!(fault, CallFault::Forbidden(_) | CallFault::Invalid(_)) {
                     self.events().take_back(&name);
+                    return Told::Later;
                 }
             }
         }
-        true
+        Told::Now
     }
 
     fn events(&self) -> std::sync::MutexGuard<'_, EventBudget> {

@@ -11,9 +11,11 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::api::segment;
+use crate::controllers::Next;
 use crate::leader::micro_time;
 use crate::objects::CsrObject;
 use crate::plan::Reason;
+use crate::queue::Pause;
 
 /// Which Events have been written, and how many may be.
 #[derive(Debug)]
@@ -67,6 +69,26 @@ pub(crate) enum Admission {
     /// It has been told before.
     Told,
     TooMany,
+}
+
+/// Whether somebody who waits has been told why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// Just now.
+    Now,
+    Before,
+    /// Not yet: there are too many Events, or the API server does not take it now.
+    Later,
+}
+
+impl Told {
+    /// What becomes of a request that waits for nothing else that has to be asked for.
+    pub(crate) fn next(self) -> Next {
+        match self {
+            Self::Now | Self::Before => Next::Done,
+            Self::Later => Next::Again(Pause::Evidence),
+        }
+    }
 }
 
 /// What an Event is about.

@@ -15,7 +15,7 @@ use super::signing::{PodOrder, PodSigner, PodSigning, PodTerms};
 use super::{Undelivered, VERSION, status};
 use crate::api::{CallFault, segment};
 use crate::controllers::{Next, Rules, Shared};
-use crate::events::About;
+use crate::events::{About, Told};
 use crate::objects::{CsrObject, CsrSpec};
 use crate::plan::{Action, Reason, plan, shortened};
 use crate::queue::Pause;
@@ -65,14 +65,12 @@ impl Shared {
             // In these cases other policies wake it.
             Hold::NoRules => {
                 let why = format!("no policy names the signer {}", request.signer);
-                self.wait_for_pod(request, &Finding::new("NoPolicy", why))
-                    .await;
-                return Next::Done;
+                let finding = Finding::new("NoPolicy", why);
+                return self.wait_for_pod(request, &finding).await.next();
             }
             Hold::Quietly => return Next::Done,
             Hold::Because(why) => {
-                self.tell_pod(request, "PolicyPending", &why).await;
-                return Next::Done;
+                return self.tell_pod(request, "PolicyPending", &why).await.next();
             }
         }
         let around = self.surroundings(request).await;
@@ -282,17 +280,17 @@ impl Shared {
         }
     }
 
-    async fn wait_for_pod(&self, request: &PodRequest, finding: &Finding) {
+    async fn wait_for_pod(&self, request: &PodRequest, finding: &Finding) -> Told {
         let why = Reason {
             rule: String::new(),
             code: finding.reason.to_owned(),
             words: shortened(&finding.message),
         };
-        self.tell_pod(request, finding.reason, &why).await;
+        self.tell_pod(request, finding.reason, &why).await
     }
 
     /// Says once why a request waits.
-    async fn tell_pod(&self, request: &PodRequest, code: &'static str, why: &Reason) {
+    async fn tell_pod(&self, request: &PodRequest, code: &'static str, why: &Reason) -> Told {
         self.metrics.pod_answered("waiting", code);
         let regarding = json!({
             "apiVersion": "certificates.k8s.io/v1beta1",
@@ -309,12 +307,14 @@ impl Shared {
             uid: &request.uid,
             regarding,
         };
-        if self.tell_of(&about, why).await {
+        let told = self.tell_of(&about, why).await;
+        if told == Told::Now {
             info!(
                 request = %format_args!("{}/{}", request.namespace, request.name), signer = %request.signer,
                 code, rule = %why.rule, reason = %why.words, "waiting"
             );
         }
+        told
     }
 }
 

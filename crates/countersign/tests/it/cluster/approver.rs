@@ -257,6 +257,44 @@ fn many_at_once_are_all_decided_once() {
     assert_eq!(decided(&controllers.log()), 200, "{controllers}");
 }
 
+/// There are only so many Events in a second: whoever comes too late for one is told a little later.
+#[test]
+fn everybody_who_waits_is_told_why_in_the_end() {
+    let stage = Stage::start();
+    stage.apply_roles_of_the_manual();
+    stage.apply(ASKER);
+    let only = SITE.split("    - name: writers").next().unwrap();
+    let client = stage.api.client("joe", &[]).unwrap();
+    for number in 0..125 {
+        let name = format!("r{number}");
+        stage.ask_by(&client, &name, "example.com/site", &CsrBuilder::new(&name));
+    }
+    let metrics = ["--controllers=approver", "--metrics-listen", "127.0.0.1:0"];
+    let controllers = stage.with_policies(only, &metrics);
+    let admin = stage.api.admin().unwrap();
+    let path = "/apis/events.k8s.io/v1/namespaces/default/events";
+    let mut told = 0;
+    let all = ask_again(PATIENCE, || {
+        let events = call(&admin, "GET", path, None).1;
+        let of_requests = |event: &&serde_json::Value| event["reason"] == "ApprovalPending";
+        told = events["items"]
+            .as_array()?
+            .iter()
+            .filter(of_requests)
+            .count();
+        (told == 125).then_some(())
+    });
+    assert!(all.is_some(), "{told}\n{controllers}");
+    let waiting = |log: &str| log.matches(" waiting ").count() == 125;
+    assert!(controllers.wait_for_log(waiting), "{controllers}");
+    let text = scraped(&controllers.addresses.metrics);
+    let suppressed = text
+        .lines()
+        .find_map(|line| line.strip_prefix("countersign_cluster_events_suppressed_total "));
+    let suppressed: u32 = suppressed.unwrap().parse().unwrap();
+    assert!(suppressed > 0, "{text}");
+}
+
 /// client-go's certificate manager with us as the approver, and kube-controller-manager as the signer alone.
 #[test]
 fn a_kubelet_bootstraps_and_renews() {
