@@ -9,6 +9,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use countersign_authority::{Clock as _, Deciders, LocalEvidence, SystemClock};
 use countersign_policy::{Execution, Policy};
+use serde_json::Value;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -539,8 +540,8 @@ impl Shared {
         }
     }
 
-    /// The version at which a group serves Machines; `None`: the cluster has no such group.
-    async fn find_machines(
+    /// The version at which a group serves Machines, the preferred one if it does; `None`: the cluster has no such group.
+    pub(crate) async fn find_machines(
         &self,
         group: &str,
         wanted: Option<&str>,
@@ -550,24 +551,25 @@ impl Shared {
         let Some(found) = self.management.get(&path).await.map_err(words)? else {
             return Ok(None);
         };
-        let preferred = found.pointer("/preferredVersion/version");
-        let version = wanted.or_else(|| preferred?.as_str());
-        let Some(version) = version else {
-            return Err("the group has no version".to_owned());
+        let versions = match wanted {
+            Some(version) => vec![version],
+            None => versions_of(&found),
         };
-        let path = format!("{path}/{}", segment(version));
-        let resources = self.management.get(&path).await.map_err(words)?;
-        let resources = resources
-            .as_ref()
-            .and_then(|found| found.get("resources")?.as_array());
-        let has_machines = resources
-            .into_iter()
-            .flatten()
-            .any(|it| it.get("kind").and_then(|kind| kind.as_str()) == Some("Machine"));
-        match has_machines {
-            true => Ok(Some(version.to_owned())),
-            false => Err(format!("version {version} serves no Machines")),
+        for version in &versions {
+            let path = format!("{path}/{}", segment(version));
+            let resources = self.management.get(&path).await.map_err(words)?;
+            if resources.as_ref().is_some_and(serves_machines) {
+                return Ok(Some((*version).to_owned()));
+            }
         }
+        Err(match versions.as_slice() {
+            [] => "the group has no version".to_owned(),
+            [version] => format!("version {version} serves no Machines"),
+            several => format!(
+                "none of the versions {} serves Machines",
+                several.join(", ")
+            ),
+        })
     }
 
     fn end_watches_of(&self, group: &str) {
@@ -636,6 +638,27 @@ pub(crate) enum Next {
     Done,
     /// It is worked on again.
     Again(Pause),
+}
+
+/// The versions of a group, the preferred one first.
+fn versions_of(group: &Value) -> Vec<&str> {
+    let preferred = group.pointer("/preferredVersion/version");
+    let all = group.get("versions").and_then(Value::as_array);
+    let all = all.into_iter().flatten().filter_map(|it| it.get("version"));
+    let mut versions: Vec<&str> = Vec::new();
+    for version in preferred.into_iter().chain(all).filter_map(Value::as_str) {
+        if !versions.contains(&version) {
+            versions.push(version);
+        }
+    }
+    versions
+}
+
+/// Whether a version of a group has a resource of the kind Machine.
+fn serves_machines(version: &Value) -> bool {
+    let resources = version.get("resources").and_then(Value::as_array);
+    let mut resources = resources.into_iter().flatten();
+    resources.any(|it| it.get("kind").and_then(Value::as_str) == Some("Machine"))
 }
 
 /// `group` or `group/version`.

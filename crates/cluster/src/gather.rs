@@ -399,6 +399,77 @@ spec: {}
         assert!(applied.is_some(), "{text}");
     }
 
+    /// A kind of Cluster API, served at these versions.
+    fn kind_of_cluster_api(kind: &str, versions: &[&str]) -> String {
+        let plural = format!("{}s", kind.to_lowercase());
+        let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        let versions: Vec<Value> = ["v1beta1", "v1beta2"]
+            .iter()
+            .map(|name| {
+                json!({
+                    "name": name, "served": versions.contains(name), "storage": *name == "v1beta1",
+                    "schema": {"openAPIV3Schema": schema},
+                })
+            })
+            .collect();
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {
+                "name": format!("{plural}.cluster.x-k8s.io"),
+                "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
+            },
+            "spec": {
+                "group": "cluster.x-k8s.io",
+                "scope": "Namespaced",
+                "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase()},
+                "versions": versions,
+            },
+        });
+        definition.to_string()
+    }
+
+    /// The group's preferred version may serve other kinds and no Machines.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn machines_are_found_at_any_version_that_serves_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = ApiServerSettings {
+            controllers: Controllers::None,
+            ..ApiServerSettings::default()
+        };
+        let api = ApiServer::start(folder.path(), &settings).unwrap();
+        let shared = connected(&api.admin_kubeconfig()).await.shared();
+        let group = "cluster.x-k8s.io";
+        assert_eq!(shared.find_machines(group, None).await, Ok(None));
+        let at = |version: &str| Ok(Some(version.to_owned()));
+        let both = ["v1beta1", "v1beta2"];
+        for (served, wanted, found) in [
+            (&both[..1], None, at("v1beta1")),
+            (&both[..], None, at("v1beta2")),
+            (&both[..], Some("v1beta1"), at("v1beta1")),
+            (
+                &both[..1],
+                Some("v1beta2"),
+                Err("version v1beta2 serves no Machines".to_owned()),
+            ),
+            (&both[..1], None, at("v1beta1")),
+            (
+                &[],
+                None,
+                Err("none of the versions v1beta2, v1beta1 serves Machines".to_owned()),
+            ),
+        ] {
+            apply(&api, &kind_of_cluster_api("Cluster", &both));
+            apply(&api, &kind_of_cluster_api("Machine", served));
+            let expected = timeout(Duration::from_secs(60), async {
+                while shared.find_machines(group, wanted).await != found {
+                    tokio::task::yield_now().await;
+                }
+            });
+            assert!(expected.await.is_ok(), "{served:?} {wanted:?}: {found:?}");
+        }
+    }
+
     /// Nothing is watched before somebody asks, what is not there is no error, and what appears wakes who waits for it.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_real_cluster_answers_and_wakes_who_waits() {
