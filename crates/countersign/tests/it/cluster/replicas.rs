@@ -24,10 +24,18 @@ const SITE: &str = "example.com/site";
 
 /// A replica that renews often, so that tests do not wait for long.
 pub(super) fn replica(stage: &Stage) -> ServerProcess {
+    replica_with(stage, 32)
+}
+
+/// The same with so many workers.
+fn replica_with(stage: &Stage, workers: usize) -> ServerProcess {
     let policies = stage.file("policies.yaml", EVERYTHING);
     let config = stage.file(
         "cluster.yaml",
-        &format!("policies: [{}]\n", policies.display()),
+        &format!(
+            "policies: [{}]\ncluster: {{workers: {workers}}}\n",
+            policies.display()
+        ),
     );
     stage.controllers(&[
         "--config",
@@ -137,6 +145,55 @@ fn the_next_replica_takes_over_and_one_that_lost_its_lease_ends() {
     assert_eq!(status.code(), Some(1), "{third}");
     let says_why = |log: &str| log.contains("was taken by \"somebody-else\"");
     assert!(third.wait_for_log(says_why), "{third}");
+}
+
+/// The leader dies while requests come in and it decides them: the next one does the rest, and nothing twice.
+#[test]
+fn what_a_killed_leader_left_is_decided_once() {
+    const COUNT: usize = 200;
+    let stage = Stage::start();
+    stage.allow_everything();
+    let mut first = replica_with(&stage, 1);
+    next_holder(&stage, "");
+    let second = replica(&stage);
+    assert!(
+        second.wait_for_log(|log| log.contains("another replica leads")),
+        "{second}"
+    );
+    let client = stage.api.client("joe", &["system:masters"]).unwrap();
+    let decided = |log: &str| log.matches(" decided ").count();
+    for number in 0..COUNT {
+        let name = format!("r{number}");
+        stage.ask_by(&client, &name, SITE, &CsrBuilder::new(&name));
+        if number == COUNT / 2 {
+            assert!(first.wait_for_log(|log| decided(log) >= 3), "{first}");
+            first.kill9();
+        }
+    }
+    let early = decided(&first.log());
+    let admin = stage.api.admin().unwrap();
+    let mut open = COUNT;
+    let all = ask_again(PATIENCE, || {
+        let list = call(&admin, "GET", CSRS, None).1;
+        let items = list["items"].as_array()?.clone();
+        open = items
+            .iter()
+            .filter(|it| condition(it, "Approved").is_none())
+            .count();
+        (open == 0).then_some(items)
+    });
+    let all = all.unwrap_or_else(|| panic!("{open} are open\n{second}"));
+    assert_eq!(all.len(), COUNT);
+    for item in &all {
+        let conditions = item["status"]["conditions"].as_array().unwrap();
+        assert_eq!(conditions.len(), 1, "{item:#}");
+    }
+    // A write whose answer the first one did not live to see is nobody's to repeat.
+    let late = decided(&second.log());
+    assert!(
+        late >= 1 && early + late <= COUNT,
+        "{early} {late}\n{second}"
+    );
 }
 
 #[test]
