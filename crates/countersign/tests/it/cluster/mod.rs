@@ -13,6 +13,7 @@ mod resources;
 mod rivals;
 mod scale;
 mod signer;
+mod switch;
 
 use std::path::PathBuf;
 use std::process::Command;
