@@ -3,6 +3,7 @@
 mod acceptance;
 mod approver;
 mod brake;
+mod ca_files;
 mod kubelets;
 mod management;
 mod manual;

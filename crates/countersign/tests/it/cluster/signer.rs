@@ -12,11 +12,11 @@ use super::{CLIENT, CSRS, PATIENCE, Stage, call, condition};
 use crate::installation::run;
 use crate::kubernetes_differential::{certificate, requests};
 
-const USER: &str = "kubernetes.io/kube-apiserver-client";
+pub(super) const USER: &str = "kubernetes.io/kube-apiserver-client";
 const SERVING: &str = "kubernetes.io/kubelet-serving";
 
 /// A request: name, message, signer, usages, seconds.
-type Row = (
+pub(super) type Row = (
     &'static str,
     &'static str,
     &'static str,
@@ -24,7 +24,7 @@ type Row = (
     Option<u32>,
 );
 
-const AS_CLIENT: &[&str] = &["digital signature", "client auth"];
+pub(super) const AS_CLIENT: &[&str] = &["digital signature", "client auth"];
 const AS_RSA_CLIENT: &[&str] = &["digital signature", "key encipherment", "client auth"];
 const AS_SERVER: &[&str] = &["digital signature", "server auth"];
 const AS_RSA_SERVER: &[&str] = &["digital signature", "key encipherment", "server auth"];
@@ -41,7 +41,13 @@ const ROWS: [Row; 18] = [
     ("user-only-auth", "client", USER, &["client auth"], None),
     ("node-rsa", "node RSA", CLIENT, AS_RSA_CLIENT, None),
     ("serving-names", "serving", SERVING, AS_SERVER, None),
-    ("serving-ip", "serving IP", SERVING, AS_RSA_SERVER, Some(86_400)),
+    (
+        "serving-ip",
+        "serving IP",
+        SERVING,
+        AS_RSA_SERVER,
+        Some(86_400),
+    ),
     // What can never be signed.
     ("user-serving", "client", USER, AS_SERVER, None),
     ("user-encipher", "client", USER, &["key encipherment"], None),
@@ -69,7 +75,7 @@ fn object((name, message, signer, usages, seconds): Row) -> Value {
     object
 }
 
-fn create_and_approve(admin: &HttpsClient, row: Row) {
+pub(super) fn create_and_approve(admin: &HttpsClient, row: Row) {
     let (status, mut made) = call(admin, "POST", CSRS, Some(&object(row)));
     assert_eq!(status, 201, "{made:#}");
     made["status"]["conditions"] =
