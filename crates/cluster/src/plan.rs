@@ -1,7 +1,7 @@
 //! What is done with a request, given how it stands and what the policy says: pure functions over observed objects.
 
 use countersign_pki::terminal_safe;
-use countersign_policy::{Deciding, Effect, Explanation, Finding, Step, Verdict};
+use countersign_policy::{Deciding, Effect, Explanation, Finding, ReasonCode, Step, Verdict};
 use serde_json::{Value, json};
 
 use crate::objects::CsrObject;
@@ -72,7 +72,7 @@ pub(crate) fn plan(verdict: &Verdict) -> Action {
         Verdict::Pending(explanation) => {
             return Action::Wait {
                 why: Reason::of(explanation),
-                retry: explanation.retry || explanation.stopped,
+                retry: explanation.retry || explanation.stopped || waits_for_webhook(explanation),
             };
         }
     };
@@ -81,6 +81,12 @@ pub(crate) fn plan(verdict: &Verdict) -> Action {
         reason: deciding_rule(explanation),
         message: shortened(&explanation.in_short()),
     })
+}
+
+/// Whether a webhook left it to others: nothing tells when it would say something else.
+fn waits_for_webhook(explanation: &Explanation) -> bool {
+    let mut steps = explanation.steps.iter();
+    steps.any(|step| step.code == ReasonCode::WebhookPending)
 }
 
 /// `policy/rule`, which is how a reader finds it.

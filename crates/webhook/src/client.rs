@@ -86,7 +86,7 @@ impl WebhookClient {
 
     /// Asks, unless too many questions are open.
     pub(crate) async fn ask(&self, webhook: &Webhook, question: &Question<'_>) -> WebhookAnswer {
-        let asked = match self.open.take(question.source) {
+        let asked = match self.open.take(question.requester.source) {
             Some(_place) => self.ask_within_deadline(webhook, question).await,
             None => Err(Fault::Busy {
                 limit: self.at_once,

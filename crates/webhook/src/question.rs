@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use aws_lc_rs::hmac;
 use countersign_authority::{Question, looks_like_a_token, masked_tokens};
 use countersign_pki::{CheckedCsr, Oid, UnixTime, oid};
-use countersign_policy::{Webhook, WebhookMode};
+use countersign_policy::{Identity, Webhook, WebhookMode};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use serde::Serialize;
 
@@ -76,9 +76,19 @@ struct Body<'a> {
     attempt: u32,
     certname: Cow<'a, str>,
     source: Option<IpAddr>,
+    signer: &'a str,
+    user: Option<User<'a>>,
+    usages: &'a [String],
     csr: Csr,
     token: Token<'a>,
     existing: Existing<'a>,
+}
+
+/// A user of Kubernetes.
+#[derive(Serialize)]
+struct User<'a> {
+    name: &'a str,
+    groups: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -120,7 +130,10 @@ impl<'a> Body<'a> {
             request_id: question.request_id,
             attempt,
             certname: certname(question.certname),
-            source: question.source,
+            source: question.requester.source,
+            signer: question.signer,
+            user: User::of(&question.requester.identity),
+            usages: &question.wishes.usages,
             csr: Csr::new(question.csr, include_csr),
             token: Token {
                 present: question.token.is_some() || carries_secret(question.csr),
@@ -135,6 +148,20 @@ impl<'a> Body<'a> {
                 certificate: question.certificate,
                 pending: question.pending,
             },
+        }
+    }
+}
+
+impl<'a> User<'a> {
+    fn of(identity: &'a Identity) -> Option<Self> {
+        match identity {
+            Identity::User {
+                username, groups, ..
+            } => Some(Self {
+                name: username,
+                groups,
+            }),
+            Identity::Anonymous | Identity::Authority | Identity::Certname { .. } => None,
         }
     }
 }

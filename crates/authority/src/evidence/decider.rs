@@ -1,9 +1,7 @@
 //! Deciders elsewhere: whoever can ask a webhook.
 
-use std::net::IpAddr;
-
 use countersign_pki::CheckedCsr;
-use countersign_policy::{Webhook, WebhookAnswer};
+use countersign_policy::{Requester, Webhook, WebhookAnswer, Wishes};
 use futures_util::future::BoxFuture;
 
 /// What asks webhooks. It never fails: whatever goes wrong is an answer that does not count.
@@ -26,8 +24,10 @@ pub struct Question<'a> {
     pub certname: &'a str,
     /// The signer that shall issue.
     pub signer: &'a str,
-    /// Where the request came from.
-    pub source: Option<IpAddr>,
+    /// Who sent it, and from where.
+    pub requester: &'a Requester,
+    /// What is asked for beside the message.
+    pub wishes: &'a Wishes,
     /// The message.
     pub csr: &'a CheckedCsr,
     /// The serial of the certificate that the name has, in hexadecimal digits.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use countersign_authority::{Deciders as _, Question};
-use countersign_policy::{Webhook, WebhookAnswer};
+use countersign_policy::{Requester, Webhook, WebhookAnswer};
 use countersign_testkit::decider::{Decider, Progress, Step};
 use countersign_webhook::{Settings, Webhooks};
 use serde_json::json;
@@ -69,11 +69,17 @@ async fn places_are_shared_fairly_among_sources() {
     let webhooks = Arc::new(Webhooks::load([&*webhook].into_iter(), &settings).unwrap());
     let ask = |source: [u8; 4]| {
         let (webhooks, webhook) = (Arc::clone(&webhooks), Arc::clone(&webhook));
-        let question = Question {
+        let requester = Requester {
             source: Some(source.into()),
-            ..world::question()
+            ..world::question().requester.clone()
         };
-        async move { webhooks.ask(&webhook, question).await }
+        async move {
+            let question = Question {
+                requester: &requester,
+                ..world::question()
+            };
+            webhooks.ask(&webhook, question).await
+        }
     };
     let loud = [192, 0, 2, 7];
     let open = [(); 3].map(|()| tokio::spawn(ask(loud)));

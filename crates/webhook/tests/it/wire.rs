@@ -1,5 +1,6 @@
 //! What a decider sees: the question, and the signature that another program can check.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use countersign_authority::{Deciders as _, Question, QuestionToken};
 use countersign_pki::{CheckedCsr, CsrLimits, oid};
-use countersign_policy::{Webhook, WebhookAnswer};
+use countersign_policy::{Identity, Requester, Webhook, WebhookAnswer, Wishes};
 use countersign_testkit::csr::{CsrBuilder, TOKEN};
 use countersign_testkit::deadline::run_with_input;
 use countersign_testkit::decider::{Call, Decider, Step};
@@ -33,6 +34,9 @@ async fn a_question_says_all_that_may_be_said() {
         "attempt": 1,
         "certname": "web01.example.com",
         "source": "192.0.2.7",
+        "signer": "countersign.dev/puppet-agent",
+        "user": null,
+        "usages": [],
         "csr": {
             "sha256": CSR.fingerprint().to_hex(),
             "spki_sha256": CSR.key_fingerprint().to_hex(),
@@ -72,7 +76,19 @@ async fn a_bare_request_has_no_token_and_what_is_not_text_is_null() {
     let decider = allowing();
     let webhook = world::webhook(&decider);
     let question = Question {
-        source: None,
+        requester: &Requester {
+            identity: Identity::User {
+                username: "system:node:web02".to_owned(),
+                groups: vec!["system:nodes".to_owned()],
+                uid: String::new(),
+                extra: BTreeMap::from([("scopes".to_owned(), vec!["not for others".to_owned()])]),
+            },
+            source: None,
+        },
+        wishes: &Wishes {
+            usages: vec!["server auth".to_owned()],
+            expiration_seconds: None,
+        },
         certname: "web02.example.com",
         csr: &csr,
         certificate: Some("0a1b"),
@@ -82,6 +98,9 @@ async fn a_bare_request_has_no_token_and_what_is_not_text_is_null() {
     assert_eq!(world::load(&webhook).ask(&webhook, question).await, allow());
     let asked = decider.calls().first().unwrap().json();
     assert_eq!(asked["source"], Value::Null);
+    let user = json!({"name": "system:node:web02", "groups": ["system:nodes"]});
+    assert_eq!(asked["user"], user);
+    assert_eq!(asked["usages"], json!(["server auth"]));
     assert_eq!(asked["token"]["present"], json!(false));
     assert_eq!(
         asked["existing"],

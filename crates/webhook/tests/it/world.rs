@@ -7,7 +7,9 @@ use std::sync::LazyLock;
 
 use countersign_authority::{Clock as _, Deciders as _, Question, SystemClock};
 use countersign_pki::{CheckedCsr, CsrLimits, Oid, UnixTime, oid};
-use countersign_policy::{CaBundle, Webhook, WebhookAnswer, WebhookMode};
+use countersign_policy::{
+    CaBundle, Identity, Requester, Webhook, WebhookAnswer, WebhookMode, Wishes,
+};
 use countersign_testkit::chain::Ca;
 use countersign_testkit::csr::CsrBuilder;
 use countersign_testkit::decider::{Decider, Guard};
@@ -28,6 +30,16 @@ pub(crate) static CSR: LazyLock<CheckedCsr> = LazyLock::new(|| {
         .extension(&Oid::parse("1.3.6.1.4.1.34380.1.1.2").unwrap(), "i-0abc")
         .sign(keys::ed25519());
     CheckedCsr::check(&der, &CsrLimits::STANDARD).unwrap()
+});
+
+static REQUESTER: LazyLock<Requester> = LazyLock::new(|| Requester {
+    identity: Identity::Anonymous,
+    source: Some(Ipv4Addr::new(192, 0, 2, 7).into()),
+});
+
+static WISHES: LazyLock<Wishes> = LazyLock::new(|| Wishes {
+    usages: Vec::new(),
+    expiration_seconds: None,
 });
 
 pub(crate) fn now() -> UnixTime {
@@ -65,7 +77,8 @@ pub(crate) fn question() -> Question<'static> {
         request_id: REQUEST_ID,
         signer: SIGNER,
         certname: "web01.example.com",
-        source: Some(Ipv4Addr::new(192, 0, 2, 7).into()),
+        requester: &REQUESTER,
+        wishes: &WISHES,
         csr: &CSR,
         certificate: None,
         pending: false,
