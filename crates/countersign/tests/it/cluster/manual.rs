@@ -125,21 +125,67 @@ const NOTHING_ELSE: [&str; 7] = [
     "kubectl create rolebinding more --clusterrole=cluster-admin --user=myuser",
 ];
 
+/// A person approves, and we sign.
 #[test]
 fn the_commands_of_kubernetes_documentation_make_a_user() {
     let stage = Stage::start();
     stage.apply_roles_of_the_manual();
     let controllers = signer(&stage);
-    let mut reader = reader(&stage);
-    let steps = blocks(NORMAL_USER);
+    follow_normal_user(&stage, "Pending");
+    drop(controllers);
+}
+
+const USERS: &str = r#"
+apiVersion: countersign.dev/v1alpha1
+kind: ApprovalPolicy
+metadata: {name: users}
+spec:
+  signers: [kubernetes.io/kube-apiserver-client]
+  rules:
+    - name: by-administrators
+      approve:
+        cel: '"system:masters" in requester.groups && size(request.organization) == 0'
+"#;
+
+/// We approve and sign; whoever approves it then finds it approved.
+#[test]
+fn the_commands_of_kubernetes_documentation_make_a_user_that_a_policy_approves() {
+    let stage = Stage::start();
+    let roles = Stage::roles_of_the_manual();
+    let names = "[kubernetes.io/kube-apiserver-client-kubelet, kubernetes.io/kubelet-serving]";
+    let more = names.replace('[', "[kubernetes.io/kube-apiserver-client, ");
+    assert!(roles.contains(names));
+    stage.apply(&roles.replace(names, &more));
+    let signing = stage.signing_flags();
+    let mut flags = vec!["--controllers=approver,signer"];
+    flags.extend(signing.iter().map(String::as_str));
+    let controllers = stage.with_policies(USERS, &flags);
+    follow_normal_user(&stage, "Approved,Issued");
+    let approved = stage.condition("myuser", "Approved");
+    assert_eq!(approved["reason"], "users/by-administrators", "{approved}");
+    drop(controllers);
+}
+
+/// Follows the page; the request stands so when a person would approve it.
+fn follow_normal_user(stage: &Stage, standing: &str) {
+    let mut reader = reader(stage);
+    let page = NORMAL_USER.replace(
+        "                 Pending",
+        &format!("                 {standing}"),
+    );
+    let steps = blocks(&page);
     let commands = steps
         .iter()
         .filter(|step| matches!(step, Block::Commands(_)));
     assert_eq!(commands.count(), 14, "{steps:?}");
     for step in &steps {
         reader.follow(step);
+        let approving = match standing {
+            "Pending" => "certificate approve",
+            _ => "kubectl apply",
+        };
         if let Block::Commands(text) = step
-            && text.contains("certificate approve")
+            && text.contains(approving)
         {
             // A person looks a moment later.
             stage.request("myuser", |it| !it["status"]["certificate"].is_null());
@@ -158,7 +204,6 @@ fn the_commands_of_kubernetes_documentation_make_a_user() {
         reader.follow(&Block::Commands(&command));
         reader.follow(&Block::Printed(answer));
     }
-    drop(controllers);
 }
 
 /// Somebody at a terminal with kubectl, whose cluster is called what kubeadm calls it.
