@@ -1,4 +1,4 @@
-//! An HTTPS client: one connection to one server.
+//! An HTTPS client: one connection to one server. Plain HTTP is spoken only where it is asked for.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,7 @@ use rustls::pki_types::{
 use rustls::{AlertDescription, ClientConfig};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::error::Elapsed;
@@ -35,7 +36,8 @@ pub struct Client {
     url: Uri,
     host: String,
     port: u16,
-    tls: TlsConnector,
+    /// Nothing: the connection is not encrypted.
+    tls: Option<TlsConnector>,
     manners: &'static Manners,
     authorization: Option<Box<HeaderValue>>,
     connection: Option<Connection>,
@@ -162,6 +164,15 @@ struct Connection {
 }
 
 impl Connection {
+    async fn open<S>(stream: S) -> Result<Self, CallError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+        let task = tokio::spawn(connection);
+        Ok(Self { sender, task })
+    }
+
     /// Why a request was not sent. Where the connection ended first, because of an alert that came behind the handshake
     /// (RFC 8446 4.4.2.4), only its task knows.
     async fn fault(self, error: hyper::Error) -> hyper::Error {
@@ -206,12 +217,28 @@ impl Client {
     /// # Errors
     /// If it is no URL of a server.
     pub fn at(url: &str, tls: ClientConfig, manners: &'static Manners) -> Result<Self> {
+        Self::new(url, Some(TlsConnector::from(Arc::new(tls))), manners)
+    }
+
+    /// The server of an `http` URL. Whatever is sent can be read on the way, and the server can be anybody.
+    ///
+    /// # Errors
+    /// If it is no URL of a server.
+    pub fn unencrypted(url: &str, manners: &'static Manners) -> Result<Self> {
+        Self::new(url, None, manners)
+    }
+
+    fn new(url: &str, tls: Option<TlsConnector>, manners: &'static Manners) -> Result<Self> {
+        let scheme = match tls {
+            Some(_) => "https",
+            None => "http",
+        };
         let wrong = |source| ClientError::Url {
             url: url.to_owned(),
             source,
         };
         let uri: Uri = url.parse().map_err(|fault| wrong(Some(fault)))?;
-        let host = uri.host().filter(|_| uri.scheme_str() == Some("https"));
+        let host = uri.host().filter(|_| uri.scheme_str() == Some(scheme));
         let host = host
             .ok_or_else(|| wrong(None))?
             .trim_start_matches('[')
@@ -222,7 +249,7 @@ impl Client {
             port: uri.port_u16().unwrap_or(DEFAULT_PORT),
             host,
             url: uri,
-            tls: TlsConnector::from(Arc::new(tls)),
+            tls,
             manners,
             authorization: None,
             connection: None,
@@ -396,12 +423,12 @@ impl Client {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await;
         let stream = stream.map_err(unreachable)?;
         stream.set_nodelay(true).map_err(unreachable)?;
+        let Some(tls) = &self.tls else {
+            return Connection::open(stream).await;
+        };
         let name = ServerName::try_from(self.host.clone())?;
-        let stream = self.tls.connect(name, stream).await;
-        let stream = stream.map_err(CallError::Handshake)?;
-        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-        let task = tokio::spawn(connection);
-        Ok(Connection { sender, task })
+        let stream = tls.connect(name, stream).await;
+        Connection::open(stream.map_err(CallError::Handshake)?).await
     }
 }
 
@@ -431,12 +458,7 @@ pub fn path_segment(text: &str) -> String {
 /// # Errors
 /// If there is none, or the file cannot be read.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let blocks = blocks(path)?
-        .into_iter()
-        .filter(|block| block.label == "CERTIFICATE");
-    let certificates: Vec<_> = blocks
-        .map(|block| CertificateDer::from(block.der))
-        .collect();
+    let certificates = certificates_among(blocks(path)?);
     match certificates.is_empty() {
         true => Err(unusable(path, "holds no certificate", None)),
         false => Ok(certificates),
@@ -448,19 +470,30 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
 /// # Errors
 /// If there is none that is not encrypted, or the file cannot be read.
 pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
-    for block in blocks(path)? {
-        match block.label.as_str() {
-            "PRIVATE KEY" => return Ok(PrivatePkcs8KeyDer::from(block.der).into()),
-            "RSA PRIVATE KEY" if !block.headers => {
-                return Ok(PrivatePkcs1KeyDer::from(block.der).into());
-            }
-            "EC PRIVATE KEY" if !block.headers => {
-                return Ok(PrivateSec1KeyDer::from(block.der).into());
-            }
-            _ => {}
-        }
-    }
-    Err(unusable(path, "holds no unencrypted private key", None))
+    let key = private_key_among(blocks(path)?);
+    key.ok_or_else(|| unusable(path, "holds no unencrypted private key", None))
+}
+
+pub(crate) fn certificates_among(blocks: Vec<pem::Block>) -> Vec<CertificateDer<'static>> {
+    let blocks = blocks
+        .into_iter()
+        .filter(|block| block.label == "CERTIFICATE");
+    blocks
+        .map(|block| CertificateDer::from(block.der))
+        .collect()
+}
+
+/// The first private key that is not encrypted.
+pub(crate) fn private_key_among(blocks: Vec<pem::Block>) -> Option<PrivateKeyDer<'static>> {
+    let mut keys = blocks
+        .into_iter()
+        .filter_map(|block| match block.label.as_str() {
+            "PRIVATE KEY" => Some(PrivatePkcs8KeyDer::from(block.der).into()),
+            "RSA PRIVATE KEY" if !block.headers => Some(PrivatePkcs1KeyDer::from(block.der).into()),
+            "EC PRIVATE KEY" if !block.headers => Some(PrivateSec1KeyDer::from(block.der).into()),
+            _ => None,
+        });
+    keys.next()
 }
 
 fn blocks(path: &Path) -> Result<Vec<pem::Block>> {

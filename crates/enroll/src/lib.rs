@@ -5,6 +5,7 @@
 //! is checked before it is installed, and installed last. The authority's side decides; here is nothing but a client.
 
 mod attributes;
+pub mod ca;
 pub mod client;
 mod error;
 pub mod files;

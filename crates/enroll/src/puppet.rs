@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use countersign_pki::{Crl, terminal_safe};
+use countersign_pki::Crl;
 use http::{Method, StatusCode};
 use hyper::body::Bytes;
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
-use crate::client::{Client, Reply, path_segment};
+use crate::ca::{self, PREFIX, Submitted, sentence};
+use crate::client::{Client, Reply};
 use crate::error::{EnrolError, Result};
 use crate::issued::{self, Chain, Misfit};
 use crate::session::{Owner, Step, passing};
@@ -87,7 +88,7 @@ impl PuppetDoor {
         {
             return Ok(step);
         }
-        let path = format!("{PREFIX}/certificate/{}", path_segment(owner.name));
+        let path = ca::path("certificate", owner.name);
         let reply = self.client.get(&path).await?;
         let step = match reply.status {
             StatusCode::OK => self.fetched(owner, &reply),
@@ -126,26 +127,22 @@ impl PuppetDoor {
         owner: &Owner<'_>,
         request: &Zeroizing<String>,
     ) -> Result<Option<Step>> {
-        let path = format!("{PREFIX}/certificate_request/{}", path_segment(owner.name));
+        let path = ca::path("certificate_request", owner.name);
         let reply = self.client.put_text(&path, request.to_string()).await?;
-        let taken = match reply.status {
-            StatusCode::OK | StatusCode::NO_CONTENT => Taken::Yes,
-            StatusCode::BAD_REQUEST => {
-                let sentence = sentence(&reply);
-                Taken::No {
-                    // Of our own earlier try.
-                    untold: Some(sentence).filter(|text| !text.contains(WAITS_ALREADY)),
-                }
+        let taken = match Submitted::read(&reply) {
+            Submitted::Taken => Taken::Yes,
+            // Of our own earlier try.
+            Submitted::WaitsAlready => Taken::No { untold: None },
+            Submitted::HasCertificate { body } | Submitted::Refused { status: 400, body } => {
+                Taken::No { untold: Some(body) }
             }
-            StatusCode::FORBIDDEN => {
+            Submitted::Refused { status: 403, body } => {
                 return Err(EnrolError::Refused(format!(
-                    "{} refuses to enrol {}: {} Check that the token is meant for this name, was not used with another key and has not expired, and have a new one made if in doubt",
-                    owner.url,
-                    owner.name,
-                    sentence(&reply)
+                    "{} refuses to enrol {}: {body} Check that the token is meant for this name, was not used with another key and has not expired, and have a new one made if in doubt",
+                    owner.url, owner.name,
                 )));
             }
-            _ => match passing(&reply, owner.now()) {
+            Submitted::Refused { .. } => match passing(&reply, owner.now()) {
                 Some(step) => return Ok(Some(step)),
                 None => return Err(unexpected("the request was not taken", &reply)),
             },
@@ -245,18 +242,6 @@ fn unexpected(what: &str, reply: &Reply) -> EnrolError {
     EnrolError::Refused(format!("{what}, the answer was {status}: {said}"))
 }
 
-/// What a server said, in one line that is safe to show.
-fn sentence(reply: &Reply) -> String {
-    let text = reply.text();
-    let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let short: String = line.chars().take(MAX_SENTENCE).collect();
-    terminal_safe(&short).into_owned()
-}
-
-const PREFIX: &str = "/puppet-ca/v1";
-/// As Puppet Server and Countersign say that a name has a waiting request.
-const WAITS_ALREADY: &str = "already has a requested certificate";
 /// A request that was deleted meanwhile is sent again, and one that waits may be judged again by rules that have changed. Puppet agents
 /// do it as often.
 const AGAIN: Duration = Duration::from_secs(120);
-const MAX_SENTENCE: usize = 500;

@@ -324,10 +324,12 @@ fn to_pem(certificates: &[Certificate]) -> Vec<u8> {
 }
 
 fn config() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>> {
-    let builder = ClientConfig::builder_with_provider(provider());
-    builder
-        .with_safe_default_protocol_versions()
-        .map_err(internal)
+    tls_builder().map_err(internal)
+}
+
+/// TLS 1.2 and 1.3.
+pub(crate) fn tls_builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, rustls::Error> {
+    ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()
 }
 
 fn provider() -> Arc<CryptoProvider> {
@@ -336,13 +338,13 @@ fn provider() -> Arc<CryptoProvider> {
 
 /// Takes every certificate and remembers what was sent. For connections over which only public things are asked for, and
 /// whose answers are compared with a digest, or believed because somebody said so.
-struct Witness {
+pub(crate) struct Witness {
     provider: Arc<CryptoProvider>,
     sent: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Witness {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             provider: provider(),
             sent: Mutex::default(),

@@ -36,6 +36,14 @@ impl LeafKey {
         self.0.to_pkcs8_pem()
     }
 
+    /// An RSA key as PKCS#1 text.
+    ///
+    /// # Errors
+    /// If it is no RSA key, or the library does not give it away.
+    pub fn to_pkcs1_pem(&self) -> Result<Zeroizing<String>, PrivateKeyFault> {
+        self.0.to_pkcs1_pem()
+    }
+
     /// Reads a key of any supported kind, after the operator put another one in place.
     ///
     /// # Errors

@@ -97,6 +97,9 @@ pub enum PrivateKeyFault {
     /// The key's own signature does not verify with its public half.
     #[error("the private key does not match its public key")]
     Mismatched,
+    /// The form is for RSA keys, and this is one of another kind.
+    #[error("the private key is not RSA")]
+    NotRsa,
     /// The word names no kind of key.
     #[error("the kind of key is none of p256, p384, ed25519, rsa2048, rsa3072, rsa4096")]
     UnknownSpec,
@@ -182,6 +185,19 @@ impl PrivateKey {
         }
     }
 
+    /// PKCS#1 (RFC 8017 A.1.2), the form that Puppet writes; for RSA keys only.
+    ///
+    /// # Errors
+    /// If it is no RSA key, or the library does not give it away.
+    pub fn to_pkcs1_pem(&self) -> Result<Zeroizing<String>, PrivateKeyFault> {
+        let Pair::Rsa(pair) = &self.pair else {
+            return Err(PrivateKeyFault::NotRsa);
+        };
+        let der: Pkcs8V1Der<'_> = pair.as_der().map_err(|_| PrivateKeyFault::Library)?;
+        let inner = pkcs1_in(der.as_ref()).ok_or(PrivateKeyFault::Library)?;
+        Ok(Zeroizing::new(pem::encode("RSA PRIVATE KEY", inner)))
+    }
+
     /// The algorithm that it signs with.
     #[must_use]
     pub fn algorithm(&self) -> SignatureAlgorithm {
@@ -264,6 +280,23 @@ impl Pair {
     }
 }
 
+/// The RSAPrivateKey within a PKCS#8 key (RFC 5958 section 2). An RSA key of 2048 bits or more has more than 255 octets and fewer
+/// than 65536, so every length is written with two.
+fn pkcs1_in(der: &[u8]) -> Option<&[u8]> {
+    let [0x30, 0x82, _, _, fields @ ..] = der else {
+        return None;
+    };
+    let [0x04, 0x82, high, low, inner @ ..] = fields.strip_prefix(RSA_KEY_INFO)? else {
+        return None;
+    };
+    inner.get(..usize::from(u16::from_be_bytes([*high, *low])))
+}
+
+/// Version 0 and the algorithm rsaEncryption with its NULL.
+const RSA_KEY_INFO: &[u8] = &[
+    0x02, 0x01, 0x00, 0x30, 0x0d, 0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01,
+    0x05, 0x00,
+];
 const EC_ALGORITHMS: [&EcdsaSigningAlgorithm; 2] = [
     &ECDSA_P256_SHA256_ASN1_SIGNING,
     &ECDSA_P384_SHA384_ASN1_SIGNING,
