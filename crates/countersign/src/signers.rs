@@ -8,6 +8,7 @@ pub(crate) mod pods;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use countersign_authority::profile::{Authorization, OtherNames};
@@ -218,6 +219,7 @@ pub(crate) fn policy(config: &Config, names: &ServerNames) -> Result<Policy> {
     Ok(Policy {
         tokens: config.tokens.handling(),
         machine_subjects: machine_subjects()?,
+        signing_policies: Arc::default(),
         generation: 1,
         rules,
         reserved: Guarded {

@@ -104,12 +104,27 @@ impl Looking<'_> {
             RuleKind::Window => self.window(),
             RuleKind::Token => self.token(),
             RuleKind::SubjectAccess(question) => self.subject_access(question),
+            RuleKind::SigningPolicy => Ok(self.signing_policy()),
             RuleKind::Machine(rule) => self.machine(*rule),
             RuleKind::NodeClient(rule) => self.node_client(rule),
             RuleKind::NodeServing(rule) => self.node_serving(rule),
             RuleKind::Executable(executable) => self.executable(executable),
             RuleKind::Webhook(webhook) => self.webhook(webhook),
             RuleKind::AutosignFile { path, apex } => self.autosign(path, *apex),
+        }
+    }
+
+    fn signing_policy(&self) -> Checked {
+        let policies = &self.policy.signing_policies;
+        match policies.permit(self.request.name, self.request.csr) {
+            Ok(name) => Checked {
+                saw: name.to_owned(),
+                ..Checked::matching(
+                    ReasonCode::SigningPolicy,
+                    format!("SigningPolicy {name} permits it"),
+                )
+            },
+            Err(why) => Checked::absent(ReasonCode::NoSigningPolicy, why),
         }
     }
 

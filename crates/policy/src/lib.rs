@@ -27,6 +27,7 @@ mod node;
 mod reason;
 mod request;
 mod rules;
+mod signing_policy;
 mod span;
 mod token;
 pub mod trial;
@@ -63,6 +64,7 @@ pub use rules::{
     CaBundle, Executable, ListSource, MachineRule, OnUnavailable, Otherwise, Policy, Rule,
     RuleEffect, RuleKind, Webhook, WebhookMode,
 };
+pub use signing_policy::{SigningPolicies, SigningPolicy, SigningPolicyFault};
 pub use span::{Span, SpanFault};
 pub use token::{
     MachineSubject, Network, OnMissing, OnToken, Token, TokenBinding, TokenFacts, TokenHandling,

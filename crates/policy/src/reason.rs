@@ -144,6 +144,10 @@ reason_codes! {
         WindowClosed = "window_closed",
         /// The build window wants a token.
         WindowNeedsToken = "window_needs_token",
+        /// A signing policy permits it.
+        SigningPolicy = "signing_policy",
+        /// No signing policy permits it.
+        NoSigningPolicy = "no_signing_policy",
         /// The inventory expects it, or a Machine of the cluster has its names.
         Machine = "machine",
         /// A Machine is expected to become the node.

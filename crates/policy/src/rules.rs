@@ -9,6 +9,7 @@ use crate::expression::Expression;
 use crate::guarded::Guarded;
 use crate::node::{NodeClientRule, NodeServingRule};
 use crate::request::SignerName;
+use crate::signing_policy::SigningPolicies;
 use crate::token::{MachineSubject, TokenHandling};
 
 /// An ordered list of rules, as it stood at one generation of the configuration.
@@ -27,6 +28,8 @@ pub struct Policy {
     pub tokens: TokenHandling,
     /// The signers whose certificates name machines in a way of their own.
     pub machine_subjects: Vec<MachineSubject>,
+    /// What rules of kind `signingPolicy` look at.
+    pub signing_policies: Arc<SigningPolicies>,
 }
 
 impl Policy {
@@ -66,6 +69,7 @@ impl Policy {
             | RuleKind::Window
             | RuleKind::Token
             | RuleKind::SubjectAccess(_)
+            | RuleKind::SigningPolicy
             | RuleKind::Machine(_)
             | RuleKind::NodeClient(_)
             | RuleKind::NodeServing(_)
@@ -171,6 +175,8 @@ pub enum RuleKind {
     Token,
     /// The sender must have a right that roles give.
     SubjectAccess(Arc<AccessQuestion>),
+    /// A signing policy must permit it.
+    SigningPolicy,
     /// The inventory must expect such a machine.
     Machine(MachineRule),
     /// A node must be one that the cluster expects.
@@ -201,6 +207,7 @@ impl RuleKind {
             Self::Window => "window",
             Self::Token => "token",
             Self::SubjectAccess(_) => "subjectAccess",
+            Self::SigningPolicy => "signingPolicy",
             Self::Machine(_) => "machine",
             Self::NodeClient(_) => "nodeClient",
             Self::NodeServing(_) => "nodeServing",
@@ -228,6 +235,7 @@ impl RuleKind {
             | Self::Window
             | Self::Token
             | Self::SubjectAccess(_)
+            | Self::SigningPolicy
             | Self::Machine(_) => false,
             Self::Allowlist(source) => matches!(source, ListSource::File(_)),
             Self::NodeClient(_)

@@ -64,6 +64,13 @@ fn read(
             }
             field.fields(&[], reading).map(|_| RuleKind::Token)
         }
+        "signingPolicy" => {
+            if effect == RuleEffect::Deny {
+                let what = "a signing policy says who may enrol: put it under `approve`";
+                beside.complain(word, reading, what);
+            }
+            field.fields(&[], reading).map(|_| RuleKind::SigningPolicy)
+        }
         "window" => field.fields(&[], reading).map(|_| RuleKind::Window),
         "cel" => rule::expression(field, reading).map(RuleKind::Cel),
         "allowlist" => allowlist(field, reading).map(RuleKind::Allowlist),
@@ -89,11 +96,6 @@ fn read(
                 _ => node::read_serving(field, reading)
                     .map(|rule| RuleKind::NodeServing(Arc::new(rule))),
             }
-        }
-        later if LATER.contains(&later) => {
-            let what = "this kind of rule is not supported by this version";
-            beside.complain(word, reading, what);
-            None
         }
         unknown => {
             let what = format!("unknown kind of rule{}", instead(unknown, &KINDS));
@@ -305,7 +307,7 @@ fn cost(kind: &RuleKind) -> u8 {
         RuleKind::Always => 0,
         RuleKind::Cel(_) => 1,
         RuleKind::Allowlist(_) | RuleKind::AutosignFile { .. } => 2,
-        RuleKind::SubjectAccess(_) => 3,
+        RuleKind::SubjectAccess(_) | RuleKind::SigningPolicy => 3,
         RuleKind::Window => 4,
         RuleKind::Machine(_) => 5,
         RuleKind::Token => 6,
@@ -315,7 +317,7 @@ fn cost(kind: &RuleKind) -> u8 {
     }
 }
 
-const KINDS: [&str; 11] = [
+const KINDS: [&str; 12] = [
     "always",
     "allowlist",
     "executable",
@@ -327,9 +329,8 @@ const KINDS: [&str; 11] = [
     "subjectAccess",
     "nodeClient",
     "nodeServing",
+    "signingPolicy",
 ];
-/// Words of the language that this version has no evidence for.
-const LATER: [&str; 1] = ["signingPolicy"];
 const ACCESS: [&str; 6] = [
     "group",
     "resource",

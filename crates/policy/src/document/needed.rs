@@ -89,6 +89,7 @@ impl PolicySet {
                     | RuleKind::Window
                     | RuleKind::Token
                     | RuleKind::SubjectAccess(_)
+                    | RuleKind::SigningPolicy
                     | RuleKind::Machine(_)
                     | RuleKind::NodeClient(_)
                     | RuleKind::NodeServing(_)

@@ -46,7 +46,9 @@ fn line(text: &mut String, key: &str, value: &str) {
 
 fn shown_kind(kind: &RuleKind) -> String {
     let parameters = match kind {
-        RuleKind::Always | RuleKind::Window | RuleKind::Token => "{}".to_owned(),
+        RuleKind::Always | RuleKind::Window | RuleKind::Token | RuleKind::SigningPolicy => {
+            "{}".to_owned()
+        }
         RuleKind::SubjectAccess(question) => {
             flow(&serde_json::to_value(&**question).unwrap_or_default())
         }

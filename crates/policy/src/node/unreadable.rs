@@ -82,6 +82,7 @@ fn outcome(kind: &RuleKind) -> Option<Outcome> {
         | RuleKind::Window
         | RuleKind::Token
         | RuleKind::SubjectAccess(_)
+        | RuleKind::SigningPolicy
         | RuleKind::Machine(_)
         | RuleKind::Executable(_)
         | RuleKind::Webhook(_)

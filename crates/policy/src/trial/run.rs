@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use countersign_pki::{CheckedCsr, UnixTime};
 
@@ -13,6 +14,7 @@ use crate::facts::{Execution, LedgerFacts, ListFile, PodFacts, WebhookAnswer};
 use crate::node::{RequestState, judge_unreadable, request_state_of};
 use crate::request::Request;
 use crate::rules::Policy;
+use crate::signing_policy::SigningPolicies;
 use crate::token::MachineSubject;
 use crate::trial::Case;
 use crate::trial::request::Seal;
@@ -76,7 +78,12 @@ impl Case {
             return Err("the policy was not read".to_owned());
         };
         let now = self.scene.now.unwrap_or(material.now);
+        let (signing_policies, faults) = SigningPolicies::of_objects(&self.scene.objects);
+        if !faults.is_empty() {
+            return Err(faults.join("; "));
+        }
         let policy = Policy {
+            signing_policies: Arc::new(signing_policies),
             rules: set.clone().into_rules(),
             machine_subjects: material.machine_subjects.to_vec(),
             ..Policy::default()

@@ -312,6 +312,7 @@ fn reaches(kind: &RuleKind, grants: &[WebhookGrant]) -> Option<String> {
         | RuleKind::Window
         | RuleKind::Token
         | RuleKind::SubjectAccess(_)
+        | RuleKind::SigningPolicy
         | RuleKind::Machine(_)
         | RuleKind::NodeClient(_)
         | RuleKind::NodeServing(_) => None,
