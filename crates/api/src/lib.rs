@@ -28,6 +28,7 @@ mod page;
 mod policy;
 mod requests;
 mod secret;
+mod signing_policies;
 mod tokens;
 
 pub use audit::{AuditEntry, AuditPlace, Checkpoint, Reconciliation, Revision, Seal};
@@ -49,6 +50,10 @@ pub use requests::{
     Request, RequestState,
 };
 pub use secret::Secret;
+pub use signing_policies::{
+    KeptSigningPolicies, MAX_SIGNING_POLICIES_BODY, NamedSigningPolicy, SigningPolicies,
+    SigningPolicySet,
+};
 pub use tokens::{
     EnrolmentToken, EnrolmentTokenDetail, MintedToken, TokenCheck, TokenId, TokenOrder,
     TokenStatus, TokenUseRow,

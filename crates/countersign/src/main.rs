@@ -29,6 +29,7 @@ mod serve;
 mod service_manager;
 mod settings;
 mod signers;
+mod signing_policies;
 mod tokens;
 mod upkeep;
 mod witness;

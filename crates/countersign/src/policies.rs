@@ -18,6 +18,7 @@ use tracing::warn;
 
 use crate::policy_files::{self, BadLines};
 use crate::settings::Settings;
+use crate::signing_policies::KeptPolicies;
 use crate::{built_in, signers, tokens};
 
 /// A policy that was read and found good, but is not in force yet.
@@ -45,7 +46,7 @@ pub(crate) struct BadPolicies {
 
 impl Loaded {
     /// Reads what the settings name.
-    pub(crate) fn read(settings: &Settings) -> Result<Self> {
+    pub(crate) fn read(settings: &Settings, kept: &KeptPolicies) -> Result<Self> {
         let (mut files, mut faults) = policy_files::texts(&settings.policy_paths());
         faults.extend(files.iter().filter_map(distrusted));
         let paths = files.iter().map(|file| file.path.clone()).collect();
@@ -85,6 +86,16 @@ impl Loaded {
             writeln!(text, "# tokens.on_token_reject: {reject}")?;
             writeln!(text, "# tokens.on_token_missing: {missing}")?;
         }
+        if !kept.text.is_empty() {
+            write!(text, "# signing policies\n{}\n", kept.text)?;
+        }
+        if let Some(rule) = kept.rule(&rules)? {
+            writeln!(text, "{}", rule.to_yaml())?;
+            rules.push(rule);
+        }
+        policy.signing_policies = Arc::new(kept.policies.clone());
+        let operators = kept.operators.iter().map(|name| name.to_ascii_lowercase());
+        policy.reserved.names.extend(operators);
         for rule in &policy.rules {
             write!(text, "# puppet.autosign\n{}\n", rule.to_yaml())?;
         }

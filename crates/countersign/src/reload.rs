@@ -13,7 +13,7 @@ use countersign_authority::{Authority, Deciders, Rules, Signer, TokenSettings};
 use countersign_pki::UnixTime;
 use countersign_policy::Policy;
 use countersign_server::access::Access;
-use countersign_server::enrol::PolicyState;
+use countersign_server::enrol::{PolicyState, signing_policies_key};
 use countersign_server::foreman::TrustedHosts;
 use countersign_server::metrics::{PolicyMetrics, ReloadMetrics};
 use countersign_server::{Identity, RequestLimits, puppet::PuppetDoor};
@@ -30,6 +30,7 @@ use crate::issuer_keys::IssuerKeys;
 use crate::logging::LogLevel;
 use crate::policies::{BadPolicies, Loaded};
 use crate::settings::Settings;
+use crate::signing_policies::KeptPolicies;
 use crate::{first_start, logging, policies, serve, signers};
 
 /// The parts of a running authority that take new settings.
@@ -102,7 +103,9 @@ impl Live {
     /// Reads the configuration again and puts it in force, or says why not.
     pub(crate) async fn reload(&self) {
         let mut running = self.running.lock().await;
-        let checked = match self.check() {
+        let kept = self.kept_policies().await;
+        let checked = kept.and_then(|kept| Ok((self.check(&kept)?, kept)));
+        let (checked, kept) = match checked {
             Ok(checked) => checked,
             Err(error) => {
                 self.metrics.refused();
@@ -142,7 +145,7 @@ impl Live {
         self.authority
             .set_local_evidence(serve::this_machine(&settings, self.files_before));
         self.puppet.set_renewals(serve::renewals(&settings));
-        self.access.set(settings.access());
+        self.give_access(&settings, &kept);
         self.access.set_elsewhere(settings.access_elsewhere());
         self.limits.set_rates(serve::request_rates(&settings));
         if let Some((trusted, _)) = &self.smart_proxy {
@@ -171,7 +174,11 @@ impl Live {
     /// Reads the policy files again, and puts them in force if they have changed and are good.
     pub(crate) async fn reload_policies(&self) {
         let running = self.running.lock().await;
-        let loaded = match Loaded::read(&running.settings) {
+        let loaded = match self.kept_policies().await {
+            Ok(kept) => Loaded::read(&running.settings, &kept).map(|loaded| (loaded, kept)),
+            Err(error) => Err(error),
+        };
+        let (loaded, kept) = match loaded {
             Ok(loaded) => loaded,
             Err(error) => {
                 self.policies_refused(&error);
@@ -184,6 +191,7 @@ impl Live {
                     let rules = numbered.rules(&self.authority.rules());
                     self.authority.set_rules(rules);
                 }
+                self.give_access(&running.settings, &kept);
                 self.tell(&numbered);
                 // Last: who reads it may look at the rest.
                 if numbered.is_new {
@@ -199,6 +207,18 @@ impl Live {
                 );
             }
         }
+    }
+
+    /// The roles of the configuration, and those that come with signing policies.
+    fn give_access(&self, settings: &Settings, kept: &KeptPolicies) {
+        let entries = settings.access().into_iter().chain(kept.access());
+        self.access.set(entries.collect());
+    }
+
+    /// The signing policies that somebody gave us.
+    pub(crate) async fn kept_policies(&self) -> Result<KeptPolicies> {
+        let record = self.authority.objects.get(&signing_policies_key()).await?;
+        KeptPolicies::read(record.as_ref())
     }
 
     /// Where everything is kept.
@@ -320,7 +340,7 @@ impl Live {
         Ok(())
     }
 
-    fn check(&self) -> Result<Checked> {
+    fn check(&self, kept: &KeptPolicies) -> Result<Checked> {
         let Settings {
             config: wanted,
             remarks,
@@ -337,7 +357,8 @@ impl Live {
                 later.push(format!("signer {name}, whose issuer {issuer} is new"));
             }
         }
-        let loaded = Loaded::read(&settings).inspect_err(|error| self.policies_refused(error))?;
+        let loaded =
+            Loaded::read(&settings, kept).inspect_err(|error| self.policies_refused(error))?;
         Ok(Checked {
             filter: logging::filter(&settings.config.log)?,
             signers,

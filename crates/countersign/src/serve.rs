@@ -16,7 +16,7 @@ use countersign_authority::{
 };
 use countersign_keys::{AuditKey, SystemEntropy};
 use countersign_server::access::Access;
-use countersign_server::enrol::PolicyState;
+use countersign_server::enrol::{PolicyState, signing_policies_key};
 use countersign_server::metrics::{
     EngineMetrics, PolicyMetrics, Registry, ReloadMetrics, StateMetrics, TrafficMetrics,
 };
@@ -44,6 +44,7 @@ use crate::logging::LogLevel;
 use crate::policies::Loaded;
 use crate::reload::{Live, Running};
 use crate::settings::Settings;
+use crate::signing_policies::KeptPolicies;
 use crate::{audit_keys, logging, output, policies, service_manager, signers, upkeep, witness};
 
 /// Runs the authority until it is told to stop.
@@ -129,7 +130,9 @@ impl Service {
             Listen::Off => 2,
         };
         let (connections, files_before) = open_files(&settings.config.limits, listeners);
-        let loaded = Loaded::read(&settings)?;
+        let kept = store.object(&signing_policies_key()).await?;
+        let kept = KeptPolicies::read(kept.as_ref())?;
+        let loaded = Loaded::read(&settings, &kept)?;
         let version = policy_version(&*store, &SystemClock, &loaded.text).await?;
         let mut policy = loaded.policy;
         policy.generation = version.generation;
@@ -158,7 +161,7 @@ impl Service {
 
         let puppet_identity = first_start::puppet_credentials(&authority, &settings).await?;
         let limits = RequestLimits::new(request_rates(&settings));
-        let access = Access::new(settings.access());
+        let access = Access::new(settings.access().into_iter().chain(kept.access()).collect());
         access.set_elsewhere(settings.access_elsewhere());
         let place = Shared {
             authority: &authority,

@@ -275,7 +275,8 @@ pub(crate) async fn follow_policies(live: Arc<Live>, stop: CancellationToken) {
     loop {
         let paths = live.policy_paths().await;
         let stamped = tokio::task::spawn_blocking(move || policies::stamp(&paths)).await;
-        let stamp = stamped.ok();
+        let kept = live.kept_policies().await;
+        let stamp = stamped.ok().zip(kept.ok().map(|kept| kept.revision));
         if stamp != last {
             live.reload_policies().await;
             last = stamp;

@@ -26,6 +26,7 @@ mod policy;
 mod rejections;
 mod requests;
 mod route;
+mod signing_policies;
 mod tokens;
 mod windows;
 
@@ -35,7 +36,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::handler::Handler;
 use axum::response::Response;
-use countersign_api::{BASE, MAX_MACHINES_BODY};
+use countersign_api::{BASE, MAX_MACHINES_BODY, MAX_SIGNING_POLICIES_BODY};
 use countersign_authority::{Authority, IssuerId};
 use countersign_policy::SignerName;
 use http::{HeaderValue, Method, StatusCode, header};
@@ -55,6 +56,7 @@ pub use audit::{CheckpointFault, checkpoint_of, head_of, reconciliation_of, reco
 use faults::Refusal;
 pub use policy::PolicyState;
 use route::Route;
+pub use signing_policies::signing_policies_key;
 
 /// The native interface of an authority. Cheap to clone.
 #[derive(Clone)]
@@ -224,6 +226,11 @@ fn routes() -> Vec<Route> {
         ),
         Route::at("/policy").get(Read, policy::show, &policy::SHOW),
         Route::at("/policy/{generation}").get(Read, policy::version, &policy::VERSION),
+        Route::at("/signing-policies").get(Read, signing_policies::list, &signing_policies::LIST),
+        Route::at("/signing-policies/{namespace}/{authority}")
+            .put(Admin, signing_policies::put, &signing_policies::PUT)
+            .delete(Admin, signing_policies::delete, &signing_policies::DELETE)
+            .with_bodies_up_to(MAX_SIGNING_POLICIES_BODY),
         Route::at("/rejections").get(Read, rejections::list, &rejections::LIST),
         Route::at("/decisions").get(Read, decisions::list, &decisions::LIST),
         Route::at("/certificates").get(Read, certificates::list, &certificates::LIST),

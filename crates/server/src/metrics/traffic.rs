@@ -218,7 +218,7 @@ impl Route {
         match resource {
             Some("requests" | "kubernetes-users") => Self::EnrolRequests,
             Some("certificates") => Self::EnrolCertificates,
-            Some("policy") => Self::EnrolPolicy,
+            Some("policy" | "signing-policies") => Self::EnrolPolicy,
             Some("rejections") => Self::EnrolRejections,
             Some("decisions") => Self::EnrolDecisions,
             Some("machines" | "machine-imports") => Self::EnrolMachines,

@@ -4,6 +4,7 @@ mod audit;
 mod bootstrap_tokens;
 mod inventory;
 mod policy;
+mod signing_policies;
 mod tokens;
 
 use axum::Router;
@@ -62,7 +63,15 @@ impl Office {
     }
 
     pub(crate) async fn post(&self, path: &str, body: &str) -> Answer {
-        Call::new(&self.admin, &format!("POST /enrol/v1/{path}"))
+        self.send("POST", path, body).await
+    }
+
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> Answer {
+        self.send("PUT", path, &body.to_string()).await
+    }
+
+    async fn send(&self, method: &str, path: &str, body: &str) -> Answer {
+        Call::new(&self.admin, &format!("{method} /enrol/v1/{path}"))
             .body(body)
             .send(&self.interface)
             .await
@@ -162,6 +171,9 @@ async fn only_administrators_are_let_in() {
         "DELETE /enrol/v1/windows/web01",
         "GET /enrol/v1/policy",
         "GET /enrol/v1/policy/1",
+        "GET /enrol/v1/signing-policies",
+        "PUT /enrol/v1/signing-policies/puppet/production",
+        "DELETE /enrol/v1/signing-policies/puppet/production",
         "GET /enrol/v1/rejections",
         "GET /enrol/v1/decisions",
         "GET /enrol/v1/audit",

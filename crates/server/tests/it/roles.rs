@@ -203,7 +203,7 @@ const PUPPET: [Row; 27] = [
 ];
 
 #[rustfmt::skip]
-const NATIVE: [Row; 53] = [
+const NATIVE: [Row; 56] = [
     ("GET", "/requests", "", "", "...y..yyyy", "read"),
     ("POST", "/requests", "", "", "........yy", "admin"),
     ("POST", "/kubernetes-users", "", "", "........yy", "admin"),
@@ -223,6 +223,9 @@ const NATIVE: [Row; 53] = [
     ("POST", "/certificates/{issuer}/{serial}/revoke", "puppet/7F", "", "......yyyy", "sign"),
     ("GET", "/policy", "", "", "...y..yyyy", "read"),
     ("GET", "/policy/{generation}", "7", "", "...y..yyyy", "read"),
+    ("GET", "/signing-policies", "", "", "...y..yyyy", "read"),
+    ("PUT", "/signing-policies/{namespace}/{authority}", "absent/ca", "", "........yy", "admin"),
+    ("DELETE", "/signing-policies/{namespace}/{authority}", "absent/ca", "", "........yy", "admin"),
     ("GET", "/rejections", "", "", "...y..yyyy", "read"),
     ("GET", "/decisions", "", "", "...y..yyyy", "read"),
     ("GET", "/machines", "", "", "...yyyyyyy", "mint or read"),

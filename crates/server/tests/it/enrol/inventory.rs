@@ -8,13 +8,6 @@ use crate::exchange::{Answer, Call};
 const NOW: &str = "2026-01-02T03:04:05Z";
 
 impl Office {
-    async fn put(&self, path: &str, body: &Value) -> Answer {
-        Call::new(&self.admin, &format!("PUT /enrol/v1/{path}"))
-            .body(body.to_string())
-            .send(&self.interface)
-            .await
-    }
-
     /// The actions of the audit log that concern machines and windows, each with its subject.
     async fn told(&self) -> Vec<String> {
         let audit = self
