@@ -1,5 +1,6 @@
 //! Calls to an API server. No type of the client library leaves this module, except to the watches beside it.
 
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -8,11 +9,13 @@ use futures_util::stream::BoxStream;
 use http::{Method, Request, header};
 use kube::api::{Api as KubeApi, ApiResource};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::{DynamicResourceScope, PartialObjectMeta};
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use kube::{Client, Config};
-use serde_json::Value;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
 use crate::lean::LeanObject;
@@ -83,6 +86,10 @@ pub(crate) struct Resource {
     pub(crate) namespace: Option<String>,
     /// Only the one of this name.
     pub(crate) name: Option<String>,
+    /// Only those with these labels.
+    pub(crate) labels: Option<String>,
+    /// Whether nothing but their metadata is of interest.
+    pub(crate) metadata_only: bool,
 }
 
 /// What a watch has to say.
@@ -124,6 +131,16 @@ impl Api {
             url,
             namespace,
         })
+    }
+
+    /// An API server behind a client of its own.
+    #[cfg(test)]
+    pub(crate) fn of_client(client: Client) -> Self {
+        Self {
+            client,
+            url: String::new(),
+            namespace: "ns".to_owned(),
+        }
     }
 
     /// The object at a path; `None` if there is none.
@@ -191,6 +208,8 @@ impl Api {
             plural,
             namespace,
             name,
+            labels,
+            metadata_only,
         } = resource;
         let found = ApiResource {
             group: group.clone(),
@@ -200,18 +219,23 @@ impl Api {
             plural: plural.clone(),
         };
         let client = self.client.clone();
-        let api: KubeApi<LeanObject> = match namespace {
-            Some(namespace) => KubeApi::namespaced_with(client, namespace, &found),
-            None => KubeApi::all_with(client, &found),
-        };
         let mut how = watcher::Config::default();
         if let Some(name) = name {
             how = how.fields(&format!("metadata.name={name}"));
         }
-        watch(api, how)
-            .backoff(WatchPause::default())
-            .map(seen)
-            .boxed()
+        if let Some(labels) = labels {
+            how = how.labels(labels);
+        }
+        if *metadata_only {
+            return objects(client, namespace.as_deref(), &found, how, metadata);
+        }
+        objects(
+            client,
+            namespace.as_deref(),
+            &found,
+            how,
+            |object: LeanObject| object.json,
+        )
     }
 }
 
@@ -227,18 +251,49 @@ async fn from_file(path: &Path) -> Result<Config, ConnectFault> {
         .map_err(|fault| bad(chain(&fault)))
 }
 
-fn seen(event: watcher::Result<Event<LeanObject>>) -> Seen {
+fn objects<K>(
+    client: Client,
+    namespace: Option<&str>,
+    found: &ApiResource,
+    how: watcher::Config,
+    json: fn(K) -> Value,
+) -> BoxStream<'static, Seen>
+where
+    K: kube::Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + 'static,
+{
+    let api: KubeApi<K> = match namespace {
+        Some(namespace) => KubeApi::namespaced_with(client, namespace, found),
+        None => KubeApi::all_with(client, found),
+    };
+    watch(api, how)
+        .backoff(WatchPause::default())
+        .map(move |event| seen(event, json))
+        .boxed()
+}
+
+fn seen<T>(event: watcher::Result<Event<T>>, json: impl Fn(T) -> Value) -> Seen {
     match event {
         Ok(Event::Init) => Seen::Begin,
-        Ok(Event::InitApply(object)) => Seen::Listed(object.json),
+        Ok(Event::InitApply(object)) => Seen::Listed(json(object)),
         Ok(Event::InitDone) => Seen::End,
-        Ok(Event::Apply(object)) => Seen::Set(object.json),
-        Ok(Event::Delete(object)) => Seen::Gone(object.json),
+        Ok(Event::Apply(object)) => Seen::Set(json(object)),
+        Ok(Event::Delete(object)) => Seen::Gone(json(object)),
         Err(watcher::Error::InitialListFailed(fault)) => {
             Seen::Unlistable(CallFault::from(fault).to_string())
         }
         Err(fault) => Seen::Interrupted(chain(&fault)),
     }
+}
+
+fn metadata(object: PartialObjectMeta<LeanObject>) -> Value {
+    let mut metadata = object.metadata;
+    metadata.managed_fields = None;
+    json!({"metadata": metadata})
 }
 
 /// How long a watch that broke waits: 100 ms, doubled up to 5 s. One client that lists a few kinds is no burden, and nodes
@@ -311,7 +366,7 @@ pub(crate) fn segment(name: &str) -> String {
 }
 
 /// An error and its causes.
-fn chain(fault: &dyn std::error::Error) -> String {
+pub(crate) fn chain(fault: &dyn std::error::Error) -> String {
     let mut text = fault.to_string();
     let mut next = fault.source();
     while let Some(cause) = next {

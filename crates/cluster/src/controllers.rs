@@ -28,6 +28,7 @@ use crate::leader::{Candidate, Election, LeaseLost};
 use crate::metrics::ClusterMetrics;
 use crate::node_locks::NodeLocks;
 use crate::objects::CsrObject;
+use crate::operator::{AdmissionKind, Calls, Operator, OperatorSettings, ReviewFault, review};
 use crate::pods::{PodSigner, Pods};
 use crate::queue::{Pause, Queue};
 use crate::resolver::Resolver;
@@ -44,6 +45,8 @@ pub enum Controller {
     Signer,
     /// Deletes what is outdated.
     Cleaner,
+    /// Reconciles Certificates, CertificateAuthorities and SigningPolicies.
+    Operator,
 }
 
 /// How the controllers work.
@@ -73,6 +76,8 @@ pub struct Settings {
     pub pods: Option<Arc<dyn PodSigner>>,
     /// How long after its creation a request of a pod is not denied for something that is not there.
     pub pod_grace: Duration,
+    /// What the operator looks after.
+    pub operator: OperatorSettings,
     /// What this replica calls itself in Events.
     pub instance: String,
 }
@@ -255,6 +260,16 @@ impl Cluster {
         }
     }
 
+    /// Answers an AdmissionReview about one of the operator's objects, whether this replica works or stands by.
+    ///
+    /// # Errors
+    /// If it cannot be read as far as to be answered.
+    pub async fn review(&self, kind: AdmissionKind, body: &[u8]) -> Result<Vec<u8>, ReviewFault> {
+        let shared = &self.shared;
+        let calls = Calls::new(shared.api.clone());
+        review(kind, body, &shared.settings.operator.namespaces, &calls).await
+    }
+
     /// Works, or stands by, until `stop` is cancelled.
     ///
     /// # Errors
@@ -357,7 +372,10 @@ impl Shared {
 
     /// Works until told to stop, then finishes what is under way.
     async fn work(self: &Arc<Self>, stop: &CancellationToken) {
-        self.start_watch(Watched::Requests);
+        let works_on_requests = |it: &Controller| *it != Controller::Operator;
+        if self.settings.controllers.iter().any(works_on_requests) {
+            self.start_watch(Watched::Requests);
+        }
         for attended in self.attended().drain(..) {
             let (attending, stop) = (Arc::clone(self), self.working.clone());
             self.tasks.spawn(async move {
@@ -374,6 +392,9 @@ impl Shared {
         if self.does(Controller::Signer) {
             self.start_pods();
         }
+        if self.does(Controller::Operator) {
+            self.start_operator();
+        }
         if self.does(Controller::Approver) || self.does(Controller::Signer) {
             tokio::select! {
                 () = self.dispatch() => {}
@@ -385,6 +406,22 @@ impl Shared {
         self.working.cancel();
         self.tasks.close();
         let _late = timeout(DRAIN, self.tasks.wait()).await;
+    }
+
+    fn start_operator(self: &Arc<Self>) {
+        let operator = Arc::new(Operator::new(
+            self.settings.operator.clone(),
+            self.api.clone(),
+            self.metrics.clone(),
+            self.settings.instance.clone(),
+        ));
+        let operating = Arc::clone(self);
+        self.tasks.spawn(async move {
+            let has_read = || operating.set_ready();
+            operator
+                .run(&operating.working, &operating.tasks, has_read)
+                .await;
+        });
     }
 
     /// Hands requests to workers, so many at a time.
@@ -468,6 +505,8 @@ impl Shared {
             plural: plural.to_owned(),
             namespace: None,
             name: None,
+            labels: None,
+            metadata_only: false,
         };
         Some(match watched {
             Watched::Requests => of(

@@ -385,6 +385,11 @@ spec: {}
             signer: None,
             pods: None,
             pod_grace: Duration::from_secs(30),
+            operator: crate::OperatorSettings {
+                namespaces: Vec::new(),
+                authority: None,
+                workers: 1,
+            },
             instance: "test".to_owned(),
         };
         let metrics = ClusterMetrics::new(&mut Registry::default());

@@ -29,6 +29,7 @@ mod signing;
 mod approver;
 mod controllers;
 mod gather;
+mod operator;
 mod pods;
 mod resources;
 
@@ -38,6 +39,7 @@ pub use controllers::{Cluster, ClusterFault, Controller, Rules, Settings};
 pub use dial::DialSettings;
 pub use leader::{Election, LeaseLost};
 pub use metrics::ClusterMetrics;
+pub use operator::{AdmissionKind, AuthorityAccess, OperatorSettings, ReviewFault};
 pub use pods::{PodCertificate, PodKeyType, PodOrder, PodSigner, PodSigning, PodTerms};
 pub use resources::{
     Attention, Found, FoundState, NewSecret, Readiness, ResourceKind, ResourceObject,

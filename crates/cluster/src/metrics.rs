@@ -7,6 +7,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use crate::operator::OperatorMetrics;
+
 /// Counters of the controllers. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ClusterMetrics {
@@ -21,6 +23,7 @@ pub struct ClusterMetrics {
     pub(crate) requests: Gauge,
     pod_answers: Family<[(&'static str, &'static str); 2], Counter>,
     pub(crate) pods_waiting: Gauge,
+    pub(crate) operator: OperatorMetrics,
 }
 
 impl ClusterMetrics {
@@ -38,6 +41,7 @@ impl ClusterMetrics {
             requests: Gauge::default(),
             pod_answers: Family::default(),
             pods_waiting: Gauge::default(),
+            operator: OperatorMetrics::new(registry),
         };
         registry.register(
             "countersign_cluster_decisions",

@@ -87,6 +87,21 @@ impl WorkQueue {
         self.wait(name, due);
     }
 
+    /// The work on a name is done for now and goes on after a pause, or at once if it was woken meanwhile.
+    pub(crate) fn later(&mut self, name: &str, pause: Duration, now: Instant) {
+        let Some(item) = self.items.get_mut(name) else {
+            return;
+        };
+        item.failures = 0;
+        let due = match item.state {
+            State::Running { again: true } => now,
+            State::Running { again: false } | State::Idle | State::Waiting { .. } => {
+                now.checked_add(pause).unwrap_or(now)
+            }
+        };
+        self.wait(name, due);
+    }
+
     /// When the next one is due.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.due.first().map(|(due, ..)| *due)
@@ -189,6 +204,12 @@ impl Queue {
     /// See [`WorkQueue::retry`].
     pub(crate) fn retry(&self, name: &str, why: Pause) {
         self.names().retry(name, why, Instant::now());
+        self.changed.notify_one();
+    }
+
+    /// See [`WorkQueue::later`].
+    pub(crate) fn later(&self, name: &str, pause: Duration) {
+        self.names().later(name, pause, Instant::now());
         self.changed.notify_one();
     }
 

@@ -21,7 +21,9 @@ use crate::config::{Autosign, Config, ConfigFault, Listen, Span, StoreKind};
 use crate::data_folder::DataFolder;
 
 pub(crate) use audit::{AuditCommand, FilterArgs, Moment, VerifyArgs};
-pub(crate) use cluster::{ClusterArgs, ControllerName, GoBool, KubeletCsrApproverArgs, Preset};
+pub(crate) use cluster::{
+    ClusterArgs, ControllerName, GoBool, KubeletCsrApproverArgs, OperatorArgs, Preset,
+};
 pub(crate) use enroll::{DoorName, EnrollArgs, EnrollCommand, HookArgs, StatusArgs, TrustArgs};
 pub(crate) use inventory::{
     AddArgs, AddressArg, MachineCommand, MachineImportArgs, OpenArgs, Reach, RecordFormat,

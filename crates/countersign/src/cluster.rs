@@ -1,5 +1,6 @@
 //! `countersign cluster`: the controllers that approve, sign and clean the requests of a real cluster.
 
+mod admission;
 mod pods;
 mod policies;
 mod presets;
@@ -13,7 +14,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use countersign_authority::Entropy as _;
 use countersign_cluster::{
-    Cluster, ClusterMetrics, Controller, Election, PodSigner, ResourceKind, Settings, Signer,
+    AuthorityAccess, Cluster, ClusterMetrics, Controller, Election, OperatorSettings, PodSigner,
+    ResourceKind, Settings, Signer,
 };
 use countersign_keys::SystemEntropy;
 use countersign_server::Monitor;
@@ -22,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
+use self::admission::Admission;
 use self::pods::PodCertificates;
 use self::policies::{ClusterPolicies, Followed, State, needs_store, token_signers};
 use self::presets::KubeletCsrApprover;
@@ -29,7 +32,7 @@ use self::resources::policies::ResourcePolicies;
 use self::resources::signers::SignerSteward;
 use self::resources::tokens::TokenSteward;
 use self::signing::ClusterSigner;
-use crate::cli::{ClusterArgs, ControllerName, Preset};
+use crate::cli::{ClusterArgs, ControllerName, OperatorArgs, Preset};
 use crate::config::{Config, Listen, Remarks};
 use crate::serve::signals::{Asked, Signals};
 use crate::serve::{advised, reachable};
@@ -110,6 +113,21 @@ pub(crate) async fn run(args: ClusterArgs) -> Result<()> {
         ));
         tasks.spawn(listener.serve(stop.clone()));
     }
+    let admission = match Admission::wanted(&args)? {
+        Some(admission) => {
+            // Every replica answers, also one that waits for its lease.
+            let listener = admission.bind(&cluster).await?;
+            status.push_str(&format!(
+                " admission=https://{}",
+                reachable(listener.address()?)
+            ));
+            let admission = Arc::new(admission.following(listener.identity()));
+            tasks.spawn(listener.serve(stop.clone()));
+            tasks.spawn(Arc::clone(&admission).follow(stop.clone()));
+            Some(admission)
+        }
+        None => None,
+    };
     tasks.spawn(service_manager::stay_alive(stop.clone()));
     let telling = stop.clone();
     tasks.spawn(async move { level.keep_telling(&telling).await });
@@ -146,7 +164,12 @@ pub(crate) async fn run(args: ClusterArgs) -> Result<()> {
                 service_manager::ready(&status);
             }
             asked = signals.next() => match asked {
-                Asked::Reload => followed.reload().await,
+                Asked::Reload => {
+                    followed.reload().await;
+                    if let Some(admission) = &admission {
+                        admission.look();
+                    }
+                }
                 Asked::End => {
                     info!("stopping");
                     monitor.stopping();
@@ -271,9 +294,28 @@ fn settings(
         workers: section.workers.get(),
         signer: None,
         pods: None,
+        operator: operator(&args.operator, section.workers.get()),
         pod_grace: Duration::from_secs(section.pod_grace.as_seconds()),
         instance,
     })
+}
+
+fn operator(args: &OperatorArgs, workers: usize) -> OperatorSettings {
+    let access = (&args.server, &args.cert, &args.key, &args.cacert);
+    let authority = match access {
+        (Some(url), Some(certificate), Some(key), Some(ca)) => Some(AuthorityAccess {
+            url: url.clone(),
+            certificate: certificate.clone(),
+            key: key.clone(),
+            ca: ca.clone(),
+        }),
+        _ => None,
+    };
+    OperatorSettings {
+        namespaces: args.operator_namespace.clone(),
+        authority,
+        workers,
+    }
 }
 
 fn election(args: &ClusterArgs, instance: &str) -> Result<Election> {
@@ -338,13 +380,17 @@ fn word(name: ControllerName) -> &'static str {
         ControllerName::Approver => "approver",
         ControllerName::Signer => "signer",
         ControllerName::Cleaner => "cleaner",
+        ControllerName::Operator => "operator",
     }
 }
 
 /// What `--print-crds` prints: the files that are installed.
-const RESOURCE_DEFINITIONS: [&str; 4] = [
+const RESOURCE_DEFINITIONS: [&str; 7] = [
     include_str!("../../../deploy/crds/approvalpolicies.yaml"),
     include_str!("../../../deploy/crds/signers.yaml"),
     include_str!("../../../deploy/crds/machines.yaml"),
     include_str!("../../../deploy/crds/enrollmenttokens.yaml"),
+    include_str!("../../../deploy/crds/certificates.yaml"),
+    include_str!("../../../deploy/crds/certificateauthorities.yaml"),
+    include_str!("../../../deploy/crds/signingpolicies.yaml"),
 ];

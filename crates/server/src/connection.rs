@@ -15,6 +15,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulConnection;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -204,6 +205,38 @@ pub(crate) async fn receive_plain(
     stop: &CancellationToken,
 ) {
     let _best_effort = stream.set_nodelay(true);
+    let stream = Impatient::new(stream, timeouts.stall);
+    receive_unknown(stream, Protocol::Http1, door, timeouts, open, stop).await;
+}
+
+/// Which HTTP a connection speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Http1,
+    Http2,
+}
+
+impl Protocol {
+    /// The one that a handshake agreed on.
+    pub(crate) fn agreed(alpn: Option<&[u8]>) -> Self {
+        match alpn == Some(HTTP_2) {
+            true => Self::Http2,
+            false => Self::Http1,
+        }
+    }
+}
+
+/// Serves a connection for somebody of whom nothing is known.
+pub(crate) async fn receive_unknown<S>(
+    stream: S,
+    protocol: Protocol,
+    door: Router,
+    timeouts: &Timeouts,
+    open: &Arc<OpenConnection>,
+    stop: &CancellationToken,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let activity = Activity::new(Instant::now());
     let (requests, patience) = (Arc::clone(&activity), timeouts.body);
     let open = Arc::clone(open);
@@ -214,10 +247,17 @@ pub(crate) async fn receive_plain(
         let answered = door.clone().call(request);
         answered.map(|answer| answer.map(|answer| answer.map(|body: Body| in_flight.with(body))))
     });
-    let stream = TokioIo::new(Impatient::new(stream, timeouts.stall));
-    let http = http1(timeouts);
-    let connection = pin!(http.serve_connection(stream, service));
-    let outcome = supervise(connection, &activity, timeouts, &stop.child_token()).await;
+    let (stream, closing) = (TokioIo::new(stream), stop.child_token());
+    let outcome = match protocol {
+        Protocol::Http1 => {
+            let connection = pin!(http1(timeouts).serve_connection(stream, service));
+            supervise(connection, &activity, timeouts, &closing).await
+        }
+        Protocol::Http2 => {
+            let mut connection = Box::pin(http2(timeouts).serve_connection(stream, service));
+            supervise(connection.as_mut(), &activity, timeouts, &closing).await
+        }
+    };
     debug!(?outcome, "connection ended");
 }
 

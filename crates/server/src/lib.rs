@@ -13,6 +13,7 @@ pub mod metrics;
 pub mod puppet;
 
 mod activity;
+mod admission_listener;
 mod body;
 mod connection;
 mod connection_limit;
@@ -27,6 +28,7 @@ mod refusal;
 mod stall;
 mod tls;
 
+pub use admission_listener::{AdmissionIdentity, AdmissionListener, Reviewer};
 pub use limits::{RequestLimits, RequestRates};
 pub use listener::{Identity, Listener, ListenerConfig, ListenerFault, Timeouts};
 pub use monitor::{Monitor, MonitorListener};

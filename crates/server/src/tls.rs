@@ -90,6 +90,35 @@ pub(crate) fn server_config(
         on_bad_certificate,
         provider: Arc::clone(&provider),
     };
+    let (chain, key) = pair(identity)?;
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_client_cert_verifier(Arc::new(verifier))
+        .with_single_cert(chain, key)?;
+    Ok(as_all_listeners(config))
+}
+
+/// The same for a listener that asks nobody for a certificate.
+pub(crate) fn anonymous_server_config(identity: &TlsIdentity) -> Result<ServerConfig, TlsFault> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let (chain, key) = pair(identity)?;
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)?;
+    Ok(as_all_listeners(config))
+}
+
+fn as_all_listeners(mut config: ServerConfig) -> ServerConfig {
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config
+}
+
+type Pair = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+fn pair(identity: &TlsIdentity) -> Result<Pair, TlsFault> {
     let chain = blocks(&identity.chain_pem, "server certificate")?
         .into_iter()
         .filter(|block| block.label == "CERTIFICATE")
@@ -105,14 +134,7 @@ pub(crate) fn server_config(
             _ => None,
         })
         .ok_or(TlsFault::Pem { what: "server key" })?;
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_client_cert_verifier(Arc::new(verifier))
-        .with_single_cert(chain, key)?;
-    config.send_tls13_tickets = 0;
-    config.session_storage = Arc::new(NoServerSessionStorage {});
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(config)
+    Ok((chain, key))
 }
 
 fn blocks(text: &[u8], what: &'static str) -> Result<Vec<pem::Block>, TlsFault> {

@@ -15,7 +15,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use countersign_testkit::api_server::{ApiServer, ApiServerFault, ApiServerSettings, Controllers};
-use countersign_testkit::counterparts::Counterpart;
+use countersign_testkit::counterparts::{Counterpart, KubernetesRelease};
 use serde_json::json;
 
 fn main() {
@@ -61,6 +61,7 @@ fn main() {
             "controllers": shown(&controllers),
             "ca": shown(&folder.path().join("ca.pem")),
             "ca_key": shown(&key),
+            "kubectl": shown(&Counterpart::Kubectl(KubernetesRelease::NEWEST).find().unwrap()),
             "kube_controller_manager": shown(&Counterpart::KubeControllerManager.find().unwrap()),
         })
     );

@@ -53,6 +53,8 @@ pub struct Addresses {
     pub foreman: String,
     /// URL of metrics and health; empty if they are off.
     pub metrics: String,
+    /// URL where an API server asks before it stores an object; empty if that is off.
+    pub admission: String,
 }
 
 impl Addresses {
@@ -89,6 +91,7 @@ impl Addresses {
             kubernetes: value("kubernetes="),
             foreman: value("foreman="),
             metrics: value("metrics="),
+            admission: value("admission="),
         }
     }
 }

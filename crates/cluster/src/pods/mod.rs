@@ -82,6 +82,8 @@ impl Gated {
             plural: plural.to_owned(),
             namespace: None,
             name: None,
+            labels: None,
+            metadata_only: false,
         }
     }
 }

@@ -42,6 +42,8 @@ impl ResourceKind {
             plural: self.plural().to_owned(),
             namespace: namespace.map(str::to_owned),
             name: None,
+            labels: None,
+            metadata_only: false,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The command line of `countersign cluster`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -15,6 +16,8 @@ use crate::config::{Listen, Span};
         countersign cluster --config /etc/countersign/cluster.yaml --controllers approver\n  \
         countersign cluster --controllers signer --data /var/lib/countersign \\\n      \
             --cluster-signing-cert-file ca.crt --cluster-signing-key-file ca.key\n  \
+        countersign cluster --controllers operator --server https://ca.example.com:8140 \\\n      \
+            --cert admin.pem --key admin-key.pem --cacert ca.pem\n  \
         PROVIDER_REGEX='^node-\\d+\\.example\\.com$' countersign cluster --preset kubelet-csr-approver")]
 pub(crate) struct ClusterArgs {
     /// The cluster, as kubectl knows it [default: $KUBECONFIG, ~/.kube/config, or the pod's service account]
@@ -75,11 +78,43 @@ pub(crate) struct ClusterArgs {
     /// Address of metrics and health over plain HTTP, or off [default: off]
     #[arg(long, value_name = "ADDR:PORT|off")]
     pub(crate) metrics_listen: Option<Listen>,
+    #[command(flatten)]
+    pub(crate) operator: OperatorArgs,
     /// Print every resource definition that the controllers know as YAML, and do nothing else
     #[arg(long)]
     pub(crate) print_crds: bool,
     #[command(flatten)]
     pub(crate) kubelet_csr_approver: KubeletCsrApproverArgs,
+}
+
+/// What the operator needs to know.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Options of --controllers operator")]
+pub(crate) struct OperatorArgs {
+    /// The authority behind internal CertificateAuthorities
+    #[arg(long, value_name = "URL", requires_all = ["cert", "key", "cacert"])]
+    pub(crate) server: Option<String>,
+    /// Administrator's certificate, with --server; read again whenever it is used
+    #[arg(long, value_name = "FILE", requires = "server")]
+    pub(crate) cert: Option<PathBuf>,
+    /// Its key, with --server
+    #[arg(long, value_name = "FILE", requires = "server")]
+    pub(crate) key: Option<PathBuf>,
+    /// Certificates that verify the authority, with --server
+    #[arg(long, value_name = "FILE", requires = "server")]
+    pub(crate) cacert: Option<PathBuf>,
+    /// Look after the objects of this namespace only; may be repeated [default: all namespaces]
+    #[arg(long, value_name = "NAMESPACE")]
+    pub(crate) operator_namespace: Vec<String>,
+    /// Answer validating webhooks of the API server here, over HTTPS [default: off]
+    #[arg(long, value_name = "ADDR:PORT", requires_all = ["admission_cert", "admission_key"])]
+    pub(crate) admission_listen: Option<SocketAddr>,
+    /// Certificate, and chain, of that listener; read again when the file changes
+    #[arg(long, value_name = "FILE", requires = "admission_listen")]
+    pub(crate) admission_cert: Option<PathBuf>,
+    /// Its key; nobody but its owner and group may be able to read it
+    #[arg(long, value_name = "FILE", requires = "admission_listen")]
+    pub(crate) admission_key: Option<PathBuf>,
 }
 
 /// kubelet-csr-approver's own flags. Each has its variable too, which counts where the flag is not given and the value is
@@ -149,6 +184,8 @@ pub(crate) enum ControllerName {
     Signer,
     /// Deletes what is outdated
     Cleaner,
+    /// Reconciles Certificates, CertificateAuthorities and SigningPolicies
+    Operator,
 }
 
 impl From<ControllerName> for Controller {
@@ -157,6 +194,7 @@ impl From<ControllerName> for Controller {
             ControllerName::Approver => Self::Approver,
             ControllerName::Signer => Self::Signer,
             ControllerName::Cleaner => Self::Cleaner,
+            ControllerName::Operator => Self::Operator,
         }
     }
 }

@@ -120,7 +120,7 @@ impl Installation {
             .status
     }
 
-    fn bytes(&self, below: &str) -> Vec<u8> {
+    pub(crate) fn bytes(&self, below: &str) -> Vec<u8> {
         fs::read(self.path(below)).unwrap()
     }
 }
@@ -139,6 +139,6 @@ pub(crate) fn run(arguments: &[&str]) -> Finished {
     run_with_deadline(command, Duration::from_secs(60)).unwrap_or_else(|fault| panic!("{fault}"))
 }
 
-fn address(url: &str) -> SocketAddr {
+pub(crate) fn address(url: &str) -> SocketAddr {
     url.strip_prefix("https://").unwrap().parse().unwrap()
 }

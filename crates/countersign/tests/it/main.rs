@@ -45,6 +45,7 @@ mod logs;
 mod machines;
 mod metrics;
 mod newer_clients;
+mod operator;
 mod pkilint;
 mod policies;
 mod policy_changes;
