@@ -18,7 +18,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 
-{{- /* Of a role: who has it. Takes the name of the role, its kind and its namespace. */ -}}
+{{- /* Of a role: who has it. Takes the name of the role, its kind, its namespace, and an account that is not the first. */ -}}
 {{- define "countersign.binding" -}}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
@@ -36,12 +36,28 @@ roleRef:
   name: {{ .name }}
 subjects:
   - kind: ServiceAccount
-    name: {{ include "countersign.fullname" .top }}
+    name: {{ .account | default (include "countersign.fullname" .top) }}
     namespace: {{ .top.Release.Namespace }}
 {{- end -}}
 
 {{- define "countersign.leaseName" -}}
 {{- .Values.leaderElection.leaseName | default (include "countersign.fullname" .) -}}
+{{- end -}}
+
+{{- define "countersign.operatorName" -}}
+{{- include "countersign.fullname" . }}-operator
+{{- end -}}
+
+{{- define "countersign.operatorSelectorLabels" -}}
+{{- /* Not the name of the approver's pods: its selectors would take in these too. */ -}}
+app.kubernetes.io/name: {{ .Chart.Name }}-operator
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- /* The configuration file of the operator. */ -}}
+{{- define "countersign.operatorConfig" -}}
+{{- $listen := printf "%s:%d" .Values.metrics.address (int .Values.metrics.port) -}}
+{{- toYaml (mergeOverwrite (dict "metrics" (dict "listen" $listen)) (deepCopy .Values.operator.config)) -}}
 {{- end -}}
 
 {{- /* "true" where the controller runs. */ -}}
@@ -99,6 +115,32 @@ subjects:
 {{- end -}}
 {{- if and .Values.policies (hasKey .Values.config "policies") -}}
 {{- fail "policies and config.policies are both set: put the files into policies, or name folders in config.policies" -}}
+{{- end -}}
+{{- if and (not .Values.controllers) (not .Values.operator.enabled) -}}
+{{- fail "controllers is empty and operator.enabled is false: nothing would run. Name a controller, or set operator.enabled=true" -}}
+{{- end -}}
+{{- with .Values.operator -}}
+{{- if and .authority.url (not .authority.secretName) -}}
+{{- fail "operator.authority.url is set and operator.authority.secretName is empty: name the Secret with admin.pem, admin-key.pem and ca.pem" -}}
+{{- end -}}
+{{- if and .authority.secretName (not .authority.url) -}}
+{{- fail "operator.authority.secretName is set and operator.authority.url is empty: write the URL of the authority, such as https://puppet.example.com:8140" -}}
+{{- end -}}
+{{- if and (not .enabled) (or .authority.url .namespaces) -}}
+{{- fail "operator has an authority or namespaces and operator.enabled is false: nobody would use them. Set operator.enabled=true" -}}
+{{- end -}}
+{{- if and .admission.enabled (not .enabled) -}}
+{{- fail "operator.admission.enabled is true and operator.enabled is false: nobody would answer. Set operator.enabled=true" -}}
+{{- end -}}
+{{- if and .admission.enabled (not .admission.secretName) -}}
+{{- fail "operator.admission.enabled is true and operator.admission.secretName is empty: name the Secret with tls.crt and tls.key" -}}
+{{- end -}}
+{{- if and .admission.enabled (not .admission.caBundle) (not .admission.annotations) -}}
+{{- fail "operator.admission.enabled is true and operator.admission.caBundle is empty: the API server would not trust the certificate. Pass the CA with --set-file operator.admission.caBundle=ca.crt, or have it injected by operator.admission.annotations" -}}
+{{- end -}}
+{{- if dig "metrics" "listen" "" .config -}}
+{{- fail "operator.config.metrics.listen is set: use metrics.address and metrics.port, which probes and services follow" -}}
+{{- end -}}
 {{- end -}}
 {{- if dig "cluster" "kubelet" "" .Values.config -}}
 {{- fail "config.cluster.kubelet is set: use kubelet.port and kubelet.cidrs, which the NetworkPolicy follows" -}}

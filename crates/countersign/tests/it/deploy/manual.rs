@@ -1,14 +1,18 @@
 //! docs/cluster-install.md: every permission that is installed stands there with its reason, and no other; its links.
 
 use std::collections::BTreeMap;
+use std::fs;
 
-use super::{ALL_VALUES, COMPONENTS, Permission, kustomized, permissions, templated};
+use super::{
+    ALL_VALUES, COMPONENTS, Permission, built, copy, deploy, kustomized, of_kind, permissions,
+    templated,
+};
 use crate::tokens_manual::links_lead_somewhere;
 
 #[test]
 fn every_permission_is_in_the_manual_with_its_reason() {
     let documented = documented();
-    assert!(documented.len() > 8, "{documented:?}");
+    assert!(documented.len() > 10, "{documented:?}");
     for installed in [
         permissions(&kustomized(&COMPONENTS)),
         permissions(&templated(ALL_VALUES).unwrap()),
@@ -48,6 +52,52 @@ fn no_permission_is_for_everything() {
 #[test]
 fn links_of_the_manual_lead_somewhere() {
     links_lead_somewhere("docs", MANUAL);
+}
+
+/// The operator's overlays: what they patch is there, and what they delete is not.
+#[test]
+fn the_overlays_of_the_manual_do_what_it_says() {
+    let blocks = MANUAL.split("```yaml\n").skip(1);
+    let blocks: Vec<&str> = blocks
+        .filter_map(|rest| Some(rest.split_once("```")?.0))
+        .filter(|text| text.contains("countersign-operator"))
+        .collect();
+    let [authority, namespaces, admission] = &blocks[..] else {
+        panic!("{blocks:?}")
+    };
+    let (components, url) = authority.split_once("patches:\n").unwrap();
+    let (_, namespace) = namespaces.split_once("patches:\n").unwrap();
+    let (admission, bundle) = admission.split_once("patches:\n").unwrap();
+    let admission = admission.strip_prefix("components:\n").unwrap();
+    let text = format!("{components}{admission}patches:\n{url}{namespace}{bundle}");
+    let home = tempfile::tempdir().unwrap();
+    copy(&deploy(""), &home.path().join("countersign/deploy"));
+    let overlay = home.path().join("overlay");
+    fs::create_dir_all(&overlay).unwrap();
+    let text = text.replace("countersign/deploy/", "../countersign/deploy/");
+    fs::write(overlay.join("kustomization.yaml"), text).unwrap();
+    let objects = built(home.path(), &overlay);
+    let deployment = of_kind(&objects, "Deployment").next().unwrap();
+    let arguments = &deployment["spec"]["template"]["spec"]["containers"][0]["args"];
+    let arguments: Vec<&str> = arguments
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|it| it.as_str())
+        .filter(|it| it.starts_with("--server") || it.starts_with("--operator-namespace"))
+        .collect();
+    let expected = [
+        "--server=https://puppet.internal:8140",
+        "--operator-namespace=puppet",
+    ];
+    assert_eq!(arguments, expected);
+    let webhooks = of_kind(&objects, "ValidatingWebhookConfiguration").next();
+    let webhooks = webhooks.unwrap()["webhooks"].as_array().unwrap();
+    for webhook in webhooks {
+        assert!(webhook["clientConfig"]["caBundle"].is_string(), "{webhook}");
+    }
+    assert_eq!(of_kind(&objects, "ClusterRole").count(), 1);
+    assert_eq!(of_kind(&objects, "ClusterRoleBinding").count(), 0);
 }
 
 /// The tables of the manual: below a heading that names a role, each row is one rule of it.

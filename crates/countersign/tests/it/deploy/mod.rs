@@ -3,6 +3,7 @@
 
 mod chart;
 mod manual;
+mod openvox;
 mod resources;
 mod standing;
 
@@ -27,8 +28,11 @@ fn documents(text: &str) -> Vec<Value> {
 }
 
 /// All components that change something on any cluster.
-const COMPONENTS: [&str; 6] = [
+const COMPONENTS: [&str; 9] = [
     "signer",
+    "operator",
+    "operator-authority",
+    "operator-admission",
     "openshift",
     "cluster-api",
     "pod-certificates",
@@ -47,10 +51,22 @@ clusterApi: {enabled: true}
 podCertificates: {enabled: true, signers: [example.com/pods]}
 enrollmentTokens: {enabled: true}
 serviceMonitor: {enabled: true}
+operator:
+  enabled: true
+  authority: {url: 'https://puppet.example.com:8140', secretName: countersign-operator-authority}
+  admission:
+    enabled: true
+    secretName: countersign-operator-admission
+    annotations: {cert-manager.io/inject-ca-from: countersign-system/countersign-operator-admission}
 ";
 
 /// Writes an overlay of the base with components, as a reader of the manual would; says where.
 fn overlay(folder: &Path, components: &[&str]) -> PathBuf {
+    overlay_of(folder, "[../deploy/kustomize/base]", components)
+}
+
+/// The same of these resources, with components.
+fn overlay_of(folder: &Path, resources: &str, components: &[&str]) -> PathBuf {
     // Kustomize wants relative paths: what it is given stands below one folder.
     let link = folder.join("deploy");
     if !link.exists() {
@@ -58,7 +74,7 @@ fn overlay(folder: &Path, components: &[&str]) -> PathBuf {
     }
     let path = folder.join(format!("overlay-{}", components.len()));
     fs::create_dir_all(&path).unwrap();
-    let mut text = "resources: [../deploy/kustomize/base]\ncomponents:\n".to_owned();
+    let mut text = format!("resources: {resources}\ncomponents:\n");
     for component in components {
         text.push_str(&format!("  - ../deploy/kustomize/components/{component}\n"));
     }
@@ -81,8 +97,17 @@ fn copy(from: &Path, to: &Path) {
 /// What `kubectl kustomize` makes of the base with components.
 fn kustomized(components: &[&str]) -> Vec<Value> {
     let home = tempfile::tempdir().unwrap();
-    let kubectl = Kubectl::new(&home.path().join("no-kubeconfig"), home.path()).unwrap();
-    let overlay = overlay(home.path(), components);
+    built(home.path(), &overlay(home.path(), components))
+}
+
+/// What it makes of components without the base.
+fn kustomized_alone(components: &[&str]) -> Vec<Value> {
+    let home = tempfile::tempdir().unwrap();
+    built(home.path(), &overlay_of(home.path(), "[]", components))
+}
+
+fn built(home: &Path, overlay: &Path) -> Vec<Value> {
+    let kubectl = Kubectl::new(&home.join("no-kubeconfig"), home).unwrap();
     let built = kubectl.run(&["kustomize", overlay.to_str().unwrap()]);
     let built = built.unwrap();
     assert!(built.success(), "{built}");

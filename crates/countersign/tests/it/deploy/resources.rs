@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::manual::MANUAL;
-use super::{deploy, documents};
+use super::{deploy, documents, openvox};
 use crate::installation::run;
 
 /// One row of `objects.yaml`.
@@ -36,17 +36,27 @@ enum FileOutcome {
 impl Case {
     /// Where such objects are.
     fn folder(&self) -> String {
-        let group = "/apis/countersign.dev/v1alpha1";
+        let group = format!("/apis/{}/v1alpha1", self.group());
         match self.kind.as_str() {
             "ApprovalPolicy" => format!("{group}/approvalpolicies"),
             "EnrollmentToken" => format!("{group}/namespaces/default/enrollmenttokens"),
+            "Certificate" => format!("{group}/namespaces/default/certificates"),
+            "CertificateAuthority" => format!("{group}/namespaces/default/certificateauthorities"),
+            "SigningPolicy" => format!("{group}/namespaces/default/signingpolicies"),
             kind => format!("{group}/{}s", kind.to_lowercase()),
+        }
+    }
+
+    fn group(&self) -> &'static str {
+        match self.kind.as_str() {
+            "Certificate" | "CertificateAuthority" | "SigningPolicy" => openvox::GROUP,
+            _ => "countersign.dev",
         }
     }
 
     fn object(&self, number: usize) -> Value {
         let mut object = json!({
-            "apiVersion": "countersign.dev/v1alpha1",
+            "apiVersion": format!("{}/v1alpha1", self.group()),
             "kind": self.kind,
             "metadata": {"name": self.name.clone().unwrap_or_else(|| format!("case-{number}"))},
         });
@@ -59,28 +69,40 @@ impl Case {
 
 fn cases() -> Vec<Case> {
     let cases: Vec<Case> = serde_saphyr::from_str(include_str!("objects.yaml")).unwrap();
-    assert!(cases.len() > 70);
+    assert!(cases.len() > 150);
     cases
 }
 
 /// An API server that knows the definitions.
-fn cluster(folder: &Path) -> (ApiServer, Kubectl) {
+pub(super) fn cluster(folder: &Path) -> (ApiServer, Kubectl) {
+    let (api, kubectl) = server(folder);
+    define(&kubectl);
+    (api, kubectl)
+}
+
+/// One that knows none.
+pub(super) fn server(folder: &Path) -> (ApiServer, Kubectl) {
     let settings = ApiServerSettings {
         controllers: Controllers::None,
         ..ApiServerSettings::default()
     };
     let api = ApiServer::start(folder, &settings).unwrap();
     let kubectl = api.kubectl().unwrap();
-    let definitions = deploy("crds");
-    ok(&kubectl, &["apply", "-f", definitions.to_str().unwrap()]);
-    established(&kubectl);
     (api, kubectl)
 }
 
+/// Adds all definitions.
+pub(super) fn define(kubectl: &Kubectl) {
+    let definitions = deploy("crds");
+    ok(kubectl, &["apply", "-f", definitions.to_str().unwrap()]);
+    established(kubectl, &OWN);
+    established(kubectl, &openvox::DEFINITIONS);
+}
+
 /// Waits until the API server serves what the definitions describe.
-pub(super) fn established(kubectl: &Kubectl) {
-    for name in NAMES {
-        let definition = format!("crd/{name}.countersign.dev");
+pub(super) fn established(kubectl: &Kubectl, definitions: &[&str]) {
+    for name in definitions {
+        let definition = format!("crd/{name}");
         ok(
             kubectl,
             &[
@@ -131,6 +153,8 @@ fn the_api_server_accepts_good_objects_and_says_what_is_wrong_with_bad_ones() {
     unknown_keys_are_not_dropped_silently(&kubectl);
     what_cannot_be_changed(&kubectl);
     what_kubectl_shows(&kubectl);
+    openvox::what_is_filled_in(&kubectl);
+    openvox::what_kubectl_shows(&kubectl);
 }
 
 /// Every policy of the manuals is one in a cluster too, except those with lists in files.
@@ -314,7 +338,7 @@ fn what_kubectl_shows(kubectl: &Kubectl) {
     }
 }
 
-fn words(line: &str) -> String {
+pub(super) fn words(line: &str) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -347,10 +371,12 @@ fn the_schema_accepts_what_policy_files_may_say() {
     assert!(compared > 45, "{compared}");
 }
 
-/// One document in each file, as `countersign cluster --print-crds` prints them, and none that prunes nothing.
+/// One document in each file, and none that prunes nothing. `countersign cluster --print-crds` prints all of them.
 #[test]
 fn each_definition_is_one_document_of_its_own() {
     let mut names = Vec::new();
+    let printed = run(&["cluster", "--print-crds"]);
+    let printed = documents(&printed.stdout);
     for entry in fs::read_dir(deploy("crds")).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_none() {
@@ -368,15 +394,21 @@ fn each_definition_is_one_document_of_its_own() {
         let version = &definition["spec"]["versions"][0];
         assert_eq!(version["name"], "v1alpha1");
         assert_eq!(version["subresources"]["status"], json!({}));
-        names.push(plural.to_owned());
+        assert!(printed.contains(definition), "{plural} is printed");
+        let group = definition["spec"]["group"].as_str().unwrap();
+        assert_eq!(definition["metadata"]["name"], format!("{plural}.{group}"));
+        names.push(format!("{plural}.{group}"));
     }
+    assert_eq!(printed.len(), names.len());
     names.sort();
-    assert_eq!(names, NAMES);
+    let mut expected = [&OWN[..], &openvox::DEFINITIONS].concat();
+    expected.sort_unstable();
+    assert_eq!(names, expected);
 }
 
-const NAMES: [&str; 4] = [
-    "approvalpolicies",
-    "enrollmenttokens",
-    "machines",
-    "signers",
+pub(super) const OWN: [&str; 4] = [
+    "approvalpolicies.countersign.dev",
+    "enrollmenttokens.countersign.dev",
+    "machines.countersign.dev",
+    "signers.countersign.dev",
 ];

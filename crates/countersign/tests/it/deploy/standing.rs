@@ -9,8 +9,10 @@ use countersign_testkit::https::HttpsClient;
 use countersign_testkit::kubectl::Kubectl;
 use serde_json::{Value, json};
 
-use super::resources::{established, ok};
-use super::{ALL_VALUES, COMPONENTS, deploy, kustomized, of_kind, overlay, templated};
+use super::resources::{OWN, established, ok};
+use super::{
+    ALL_VALUES, COMPONENTS, deploy, kustomized, of_kind, openvox, overlay, overlay_of, templated,
+};
 
 fn cluster(folder: &Path) -> (ApiServer, Kubectl) {
     let settings = ApiServerSettings {
@@ -43,7 +45,8 @@ fn kubectl_installs_the_base_and_its_components() {
             .contains("deployment.apps/countersign created"),
         "{applied}"
     );
-    established(&kubectl);
+    established(&kubectl, &OWN);
+    no_definition_of_others(&kubectl);
     // kubectl replaces the selector of a disruption budget each time.
     let again = ok(&kubectl, &["apply", "-k", base]);
     let changed = again
@@ -59,7 +62,14 @@ fn kubectl_installs_the_base_and_its_components() {
     may(&admin, &BASE);
     may_not(
         &admin,
-        &[&NEVER[..], &SIGNING[..], &OPENSHIFT[..], &TOKENS[..]].concat(),
+        &[
+            &NEVER[..],
+            &SIGNING[..],
+            &OPENSHIFT[..],
+            &TOKENS[..],
+            &OPERATOR[..],
+        ]
+        .concat(),
     );
     pods_are_confined(&kubectl, &kustomized(&[]));
 
@@ -70,9 +80,17 @@ fn kubectl_installs_the_base_and_its_components() {
         .collect();
     let everything = overlay(folder.path(), &known);
     ok(&kubectl, &["apply", "-k", everything.to_str().unwrap()]);
+    established(&kubectl, &openvox::DEFINITIONS);
     may(
         &admin,
-        &[&BASE[..], &SIGNING[..], &OPENSHIFT[..], &TOKENS[..]].concat(),
+        &[
+            &BASE[..],
+            &SIGNING[..],
+            &OPENSHIFT[..],
+            &TOKENS[..],
+            &OPERATOR[..],
+        ]
+        .concat(),
     );
     may_not(&admin, &NEVER);
     pods_are_confined(&kubectl, &kustomized(&known));
@@ -112,6 +130,77 @@ fn kubectl_installs_the_base_and_its_components() {
     assert!(deleted.stdout.contains(definition), "{deleted}");
 }
 
+/// Without the operator, what belongs to openvox-operator is left alone.
+fn no_definition_of_others(kubectl: &Kubectl) {
+    let definitions = ok(kubectl, &["get", "crd", "-o", "name"]);
+    assert!(
+        !definitions.stdout.contains(openvox::GROUP),
+        "{definitions}"
+    );
+}
+
+/// A cluster with openvox-operator has its definitions; the chart takes them over where somebody says so. The operator
+/// may work in the namespaces that are named.
+#[test]
+fn the_operator_alone_takes_over_from_openvox_operator() {
+    let folder = tempfile::tempdir().unwrap();
+    let (api, kubectl) = cluster(folder.path());
+    let admin = api.admin().unwrap();
+    for namespace in ["production", SYSTEM] {
+        ok(&kubectl, &["create", "namespace", namespace]);
+    }
+    for name in openvox::DEFINITIONS {
+        let file = format!("crds/{}.yaml", name.split('.').next().unwrap());
+        ok(&kubectl, &["apply", "-f", deploy(&file).to_str().unwrap()]);
+    }
+    let helm = Helm::new(folder.path())
+        .unwrap()
+        .at(&api.admin_kubeconfig());
+    let chart = deploy("helm/countersign");
+    let values = folder.path().join("values.yaml");
+    let text = "{controllers: [], operator: {enabled: true, namespaces: [production]}}";
+    fs::write(&values, text).unwrap();
+    let arguments = [
+        "install",
+        "countersign",
+        chart.to_str().unwrap(),
+        "--namespace",
+        SYSTEM,
+        "--values",
+        values.to_str().unwrap(),
+    ];
+    let refused = helm.run(&arguments).unwrap();
+    assert!(
+        refused.stderr.contains("invalid ownership metadata"),
+        "{refused}"
+    );
+    let installed = helm.run(&[&arguments[..], &["--take-ownership"]].concat());
+    let installed = installed.unwrap();
+    assert!(installed.success(), "{installed}");
+    let said = "only CertificateAuthorities with spec.external become Ready";
+    assert!(installed.stdout.contains(said), "{installed}");
+    let own = ok(&kubectl, &["get", "crd", "-o", "name"]);
+    assert!(!own.stdout.contains("countersign.dev"), "{own}");
+    let within = |namespace: &'static str| {
+        let acts = OPERATOR.iter().filter(|act| act.namespace == "shop");
+        acts.map(|act| act.within(namespace)).collect::<Vec<Act>>()
+    };
+    may(&admin, &within("production"));
+    may_not(&admin, &within("shop"));
+    may_not(&admin, &within(SYSTEM));
+    may_not(&admin, &BASE);
+    let uninstalled = helm.run(&["uninstall", "countersign", "--namespace", SYSTEM]);
+    assert!(uninstalled.unwrap().success());
+    // With them all Certificates and CAs would go.
+    established(&kubectl, &openvox::DEFINITIONS);
+
+    // By kustomize, over definitions that are there.
+    let overlay = overlay_of(folder.path(), "[]", &["operator"]);
+    ok(&kubectl, &["apply", "-k", overlay.to_str().unwrap()]);
+    may(&admin, &OPERATOR);
+    may_not(&admin, &NEVER);
+}
+
 #[test]
 fn helm_installs_upgrades_and_uninstalls_the_chart() {
     let folder = tempfile::tempdir().unwrap();
@@ -141,11 +230,19 @@ fn helm_installs_upgrades_and_uninstalls_the_chart() {
     ] {
         assert!(installed.stdout.contains(line), "{installed}");
     }
-    established(&kubectl);
+    established(&kubectl, &OWN);
+    no_definition_of_others(&kubectl);
     may(&admin, &BASE);
     may_not(
         &admin,
-        &[&NEVER[..], &SIGNING[..], &OPENSHIFT[..], &TOKENS[..]].concat(),
+        &[
+            &NEVER[..],
+            &SIGNING[..],
+            &OPENSHIFT[..],
+            &TOKENS[..],
+            &OPERATOR[..],
+        ]
+        .concat(),
     );
 
     let values = folder.path().join("values.yaml");
@@ -158,9 +255,17 @@ fn helm_installs_upgrades_and_uninstalls_the_chart() {
         upgraded.stdout.contains("The claim of the ledger stays"),
         "{upgraded}"
     );
+    established(&kubectl, &openvox::DEFINITIONS);
     may(
         &admin,
-        &[&BASE[..], &SIGNING[..], &OPENSHIFT[..], &TOKENS[..]].concat(),
+        &[
+            &BASE[..],
+            &SIGNING[..],
+            &OPENSHIFT[..],
+            &TOKENS[..],
+            &OPERATOR[..],
+        ]
+        .concat(),
     );
     may_not(&admin, &NEVER);
     ok(
@@ -202,6 +307,8 @@ struct Act {
     resource: &'static str,
     name: &'static str,
     namespace: &'static str,
+    /// The service account.
+    account: &'static str,
 }
 
 const fn act(verb: &'static str, resource: &'static str) -> Act {
@@ -210,6 +317,7 @@ const fn act(verb: &'static str, resource: &'static str) -> Act {
         resource,
         name: "",
         namespace: "",
+        account: "countersign",
     }
 }
 
@@ -221,6 +329,14 @@ impl Act {
     const fn within(self, namespace: &'static str) -> Self {
         Self { namespace, ..self }
     }
+
+    /// Of the operator instead of the other controllers.
+    const fn by_operator(self) -> Self {
+        Self {
+            account: "countersign-operator",
+            ..self
+        }
+    }
 }
 
 /// kubectl's own `auth can-i` knows only resources that the cluster serves.
@@ -231,7 +347,7 @@ fn can(admin: &HttpsClient, act: Act) -> bool {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",
         "spec": {
-            "user": format!("system:serviceaccount:{SYSTEM}:countersign"),
+            "user": format!("system:serviceaccount:{SYSTEM}:{}", act.account),
             "groups": ["system:serviceaccounts", "system:authenticated"],
             "resourceAttributes": {
                 "verb": act.verb,
@@ -266,7 +382,12 @@ fn may_not(admin: &HttpsClient, acts: &[Act]) {
 
 /// The API server itself judges the pod by its strictest standard.
 fn pods_are_confined(kubectl: &Kubectl, objects: &[Value]) {
-    let deployment = of_kind(objects, "Deployment").next().unwrap();
+    for deployment in of_kind(objects, "Deployment") {
+        pod_is_confined(kubectl, deployment);
+    }
+}
+
+fn pod_is_confined(kubectl: &Kubectl, deployment: &Value) {
     let pod = |spec: &Value| {
         json!({
             "apiVersion": "v1",
@@ -355,8 +476,48 @@ const TOKENS: [Act; 2] = [
     act("create", "/secrets").within(SYSTEM),
 ];
 
+/// The operator, in any namespace.
+const OPERATOR: [Act; 21] = [
+    operator("watch", "openvox.voxpupuli.org/certificates"),
+    operator("create", "openvox.voxpupuli.org/certificates"),
+    operator("patch", "openvox.voxpupuli.org/certificates"),
+    operator("watch", "openvox.voxpupuli.org/certificateauthorities"),
+    operator("watch", "openvox.voxpupuli.org/signingpolicies"),
+    operator("watch", "openvox.voxpupuli.org/configs"),
+    operator("watch", "openvox.voxpupuli.org/pools"),
+    operator("watch", "openvox.voxpupuli.org/servers"),
+    operator("patch", "openvox.voxpupuli.org/certificates/status"),
+    operator(
+        "patch",
+        "openvox.voxpupuli.org/certificateauthorities/status",
+    ),
+    operator("patch", "openvox.voxpupuli.org/signingpolicies/status"),
+    operator("update", "openvox.voxpupuli.org/certificates/finalizers"),
+    operator(
+        "update",
+        "openvox.voxpupuli.org/certificateauthorities/finalizers",
+    ),
+    operator("get", "/secrets"),
+    operator("watch", "/secrets"),
+    operator("delete", "/secrets"),
+    operator("patch", "/services"),
+    operator("patch", "discovery.k8s.io/endpointslices"),
+    operator("create", "events.k8s.io/events"),
+    act("create", "coordination.k8s.io/leases")
+        .within(SYSTEM)
+        .by_operator(),
+    act("update", "coordination.k8s.io/leases")
+        .named("countersign-operator")
+        .within(SYSTEM)
+        .by_operator(),
+];
+
+const fn operator(verb: &'static str, resource: &'static str) -> Act {
+    act(verb, resource).within("shop").by_operator()
+}
+
 /// With everything installed.
-const NEVER: [Act; 22] = [
+const NEVER: [Act; 37] = [
     act("*", "*/*"),
     act("get", CSRS),
     act("get", "certificates.k8s.io/clustertrustbundles"),
@@ -381,6 +542,27 @@ const NEVER: [Act; 22] = [
     act("update", "countersign.dev/approvalpolicies"),
     act("create", "countersign.dev/machines"),
     act("patch", "countersign.dev/machines/status"),
+    // The approver reads nothing of the operator, and the operator approves nothing.
+    act("watch", "openvox.voxpupuli.org/certificates").within("shop"),
+    act("get", "/secrets").within("shop"),
+    act("update", "coordination.k8s.io/leases")
+        .named("countersign-operator")
+        .within(SYSTEM),
+    operator("*", "*/*"),
+    operator("update", "/secrets"),
+    operator("deletecollection", "/secrets"),
+    operator("delete", "openvox.voxpupuli.org/certificates"),
+    operator("patch", "openvox.voxpupuli.org/certificateauthorities"),
+    operator("delete", "openvox.voxpupuli.org/certificateauthorities"),
+    operator("patch", "openvox.voxpupuli.org/signingpolicies"),
+    operator("list", "/services"),
+    operator("delete", "/services"),
+    operator("get", "/pods"),
+    act("watch", CSRS).by_operator(),
+    act("update", "coordination.k8s.io/leases")
+        .named("countersign")
+        .within(SYSTEM)
+        .by_operator(),
 ];
 
 const CSRS: &str = "certificates.k8s.io/certificatesigningrequests";
