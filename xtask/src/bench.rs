@@ -1,4 +1,4 @@
-//! Load benchmarks: `cargo xtask bench [--quick] [--kubernetes] [--cluster] [--against URL ...]`.
+//! Load benchmarks: `cargo xtask bench [--quick] [--kubernetes] [--cluster] [--operator] [--against URL ...]`.
 //!
 //! Raw cryptography, handshakes, enrolments and the Kubernetes door are measured in one run on one machine, so that their
 //! ratios mean something where absolute figures do not.
@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::{bench_cluster, bench_kubernetes, bench_scale};
+use crate::{bench_cluster, bench_kubernetes, bench_operator, bench_scale};
 
 /// Runs the load benchmarks with the arguments after `bench`. Once all is measured, it fails if the program is too large.
 pub(crate) fn run(args: &[String]) -> Result<()> {
@@ -37,6 +37,9 @@ fn measure(plan: &Plan, target: &Path) -> Result<()> {
         }
         Some(Only::Cluster) => {
             return measured_in(&data, || in_a_cluster(plan, &load, target, &data));
+        }
+        Some(Only::Operator) => {
+            return measured_in(&data, || by_the_operator(plan, target, &data));
         }
         None => {}
     }
@@ -128,6 +131,7 @@ fn measure(plan: &Plan, target: &Path) -> Result<()> {
         bench_scale::a_million(&load, target, &data.join("million"), plan.million)?;
         at_kubernetes(plan, &load, target, &data)?;
         in_a_cluster(plan, &load, target, &data)?;
+        by_the_operator(plan, target, &data)?;
 
         for (turn, url) in plan.against.iter().enumerate() {
             let prefix = format!("prefix=against-{}-{turn}", std::process::id());
@@ -153,6 +157,10 @@ fn in_a_cluster(plan: &Plan, load: &Load, target: &Path, data: &Path) -> Result<
     bench_cluster::run(load, target, &data.join("cluster"), plan.enrolments / 4)
 }
 
+fn by_the_operator(plan: &Plan, target: &Path, data: &Path) -> Result<()> {
+    bench_operator::run(target, &data.join("operator"), plan.enrolments / 20)
+}
+
 /// Removes the folder when all is measured.
 fn measured_in(data: &Path, measure: impl FnOnce() -> Result<()>) -> Result<()> {
     let results = measure();
@@ -175,6 +183,7 @@ struct Plan {
 enum Only {
     Kubernetes,
     Cluster,
+    Operator,
 }
 
 impl Plan {
@@ -196,6 +205,7 @@ impl Plan {
                 }
                 "--kubernetes" => plan.only = Some(Only::Kubernetes),
                 "--cluster" => plan.only = Some(Only::Cluster),
+                "--operator" => plan.only = Some(Only::Operator),
                 "--against" => {
                     let url = args
                         .next()
@@ -208,7 +218,7 @@ impl Plan {
                 }
                 other => {
                     bail!(
-                        "bench: unknown argument '{other}'; it takes --quick, --kubernetes or --cluster (that door alone) and --against URL"
+                        "bench: unknown argument '{other}'; it takes --quick, --kubernetes, --cluster or --operator (that alone) and --against URL"
                     )
                 }
             }
@@ -363,6 +373,11 @@ impl Server {
     /// The load generator's option for where the Puppet door is.
     pub(crate) fn at(&self) -> String {
         format!("server={}", self.url)
+    }
+
+    /// What it is recognised by.
+    pub(crate) fn trust(&self) -> PathBuf {
+        self.data.join("admin/ca.pem")
     }
 
     pub(crate) fn database(&self) -> PathBuf {

@@ -97,14 +97,14 @@ fn measure(
 }
 
 /// An API server on etcd, without controllers; both end when this is dropped.
-struct Cluster {
+pub(crate) struct Cluster {
     child: Child,
     places: Value,
 }
 
 impl Cluster {
     /// `None`: it was not prepared.
-    fn start(target: &Path) -> Result<Option<Self>> {
+    pub(crate) fn start(target: &Path) -> Result<Option<Self>> {
         let mut child = Command::new(target.join("examples/cluster"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -122,7 +122,7 @@ impl Cluster {
     }
 
     /// Where something is.
-    fn of(&self, what: &str) -> Result<&str> {
+    pub(crate) fn of(&self, what: &str) -> Result<&str> {
         let place = self.places.get(what).and_then(Value::as_str);
         place.with_context(|| format!("the cluster does not say where {what} is"))
     }
@@ -161,12 +161,12 @@ impl Drop for Cluster {
 }
 
 /// What works on requests; it ends when this is dropped.
-struct Controllers {
+pub(crate) struct Controllers {
     child: Child,
 }
 
 impl Controllers {
-    fn start(mut command: Command, log: &Path) -> Result<Self> {
+    pub(crate) fn start(mut command: Command, log: &Path) -> Result<Self> {
         let log = File::create(log)?;
         let child = command
             .stdin(Stdio::null())
@@ -177,7 +177,7 @@ impl Controllers {
         Ok(Self { child })
     }
 
-    fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 }

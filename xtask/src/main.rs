@@ -8,6 +8,7 @@ mod apt;
 mod bench;
 mod bench_cluster;
 mod bench_kubernetes;
+mod bench_operator;
 mod bench_scale;
 mod cache;
 mod debian;
@@ -67,7 +68,8 @@ usage: cargo xtask <command>
   deny                      licences, bans, sources and advisories of the dependencies
   bench [--against URL ...] load benchmarks, also against another Puppet-compatible authority;
                             --kubernetes: that door alone, beside kube-apiserver;
-                            --cluster: the controllers alone, beside kube-controller-manager";
+                            --cluster: the controllers alone, beside kube-controller-manager;
+                            --operator: the certificate operator alone";
 
 #[cfg(test)]
 mod tests {
