@@ -14,6 +14,7 @@ use countersign_kapi::rbac::{Attributes, ResourceAction};
 use countersign_kapi::table::IncludeObject;
 use countersign_kapi::{FieldError, Kind, MAX_BODY_BYTES, Resource, Status};
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use http::request::Parts;
@@ -94,16 +95,22 @@ impl<'a> Methods<'a> {
         let operation = Operation {
             door: door.clone(),
             max_body,
-            head,
+            head: Box::new(move |call| {
+                let (asked, answer) = (head(call)?, answer.clone());
+                Ok(Box::new(move |call, body| {
+                    answer(call, asked, body).boxed()
+                }))
+            }),
         };
-        let answers = service_fn(move |admitted: Admitted<(Call, H)>| {
-            let (call, head) = admitted.caller;
-            let answered = answer(call, head, admitted.body);
-            answered.map(|answer| Ok::<_, Infallible>(answer.into_response()))
-        });
-        let router = router.on_service(method, FrontEnd::new(Arc::new(operation), answers));
+        let front = FrontEnd::new(Arc::new(operation), service_fn(answered));
+        let router = router.on_service(method, front);
         Self { door, router }
     }
+}
+
+async fn answered(admitted: Admitted<(Call, Reply)>) -> Result<Response, Infallible> {
+    let (call, reply) = admitted.caller;
+    Ok(reply(call, admitted.body).await.into_response())
 }
 
 impl From<Methods<'_>> for MethodRouter<KubernetesDoor> {
@@ -112,42 +119,42 @@ impl From<Methods<'_>> for MethodRouter<KubernetesDoor> {
     }
 }
 
-/// How calls of one method of a path are let in.
-struct Operation<F> {
+/// How calls of one method of a path are let in. No type parameter tells methods and kinds apart: the way in would be
+/// compiled anew for each of them, and is most of what a call of a kind is made of.
+struct Operation {
     door: KubernetesDoor,
     max_body: Option<usize>,
-    head: F,
+    head: Box<dyn Fn(&mut Call) -> Result<Reply, Refusal> + Send + Sync>,
 }
 
-impl<H, F> Admission for Operation<F>
-where
-    H: Send,
-    F: Fn(&mut Call) -> Result<H, Refusal> + Send + Sync + 'static,
-{
-    type Caller = (Call, H);
+/// What answers a call, once it is let in, and knows what its head says.
+type Reply = Box<dyn FnOnce(Call, Bytes) -> BoxFuture<'static, Answer> + Send>;
+
+impl Admission for Operation {
+    type Caller = (Call, Reply);
 
     async fn judge(
         &self,
         peer: &Peer,
         head: &mut Parts,
-    ) -> Result<((Call, H), Option<usize>), Refused> {
+    ) -> Result<((Call, Reply), Option<usize>), Refused> {
         let mut call = Call::of(&self.door, peer, head).await?;
-        let asked = (self.head)(&mut call)?;
-        Ok(((call, asked), self.max_body))
+        let reply = (self.head)(&mut call)?;
+        Ok(((call, reply), self.max_body))
     }
 
     async fn judge_again(
         &self,
         peer: &Peer,
         _head: &Parts,
-        (mut call, asked): (Call, H),
-    ) -> Result<(Call, H), Refused> {
+        (mut call, reply): (Call, Reply),
+    ) -> Result<(Call, Reply), Refused> {
         let known = User::known(peer, call.bearer.as_ref(), &self.door, None).await?;
         call.user = known.ok_or_else(|| Refusal::from(Status::unauthorized()))?;
         if let Some(action) = call.allowed.take() {
             call.authorize_action(action)?;
         }
-        Ok((call, asked))
+        Ok((call, reply))
     }
 
     fn failed(&self, fault: CallFault) -> Response {
