@@ -242,6 +242,31 @@ impl Ca {
         revocation_list(self.given(LIST).await?)
     }
 
+    /// The revocation lists with everything that is revoked, where the CA has a path for them; Countersign has, and Puppet
+    /// Server has none. What [`Self::revocation_list`] gives may be a shorter list, of the infrastructure's nodes.
+    ///
+    /// # Errors
+    /// If the CA does not answer, or cannot answer now.
+    pub async fn full_revocation_list(&mut self) -> Result<Option<String>, CaFault> {
+        let reply = self.client.get(&self.resource(FULL_LIST)).await?;
+        let status = reply.status;
+        let is_busy = matches!(
+            status,
+            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS
+        );
+        if status.is_server_error() || is_busy {
+            return Err(CaFault::Refused {
+                resource: FULL_LIST,
+                status: status.as_u16(),
+                body: sentence(&reply),
+            });
+        }
+        match status {
+            StatusCode::OK => Ok(revocation_list(reply).ok()),
+            _ => Ok(None),
+        }
+    }
+
     /// The CA's certificates, PEM, as it gives them out.
     ///
     /// # Errors
@@ -383,6 +408,7 @@ const POLICIES: &str = "/enrol/v1/signing-policies";
 const ADMINISTRATORS: &str = "countersign.dev/puppet-admin";
 const RENEWAL: &str = "certificate_renewal";
 const LIST: &str = "certificate_revocation_list/ca";
+const FULL_LIST: &str = "certificate_revocation_list/full";
 const CERTIFICATES: &str = "certificate/ca";
 static MANNERS: Manners = Manners {
     deadline: Duration::from_secs(30),

@@ -98,6 +98,7 @@ enum Call {
     Clean,
     Renew,
     List,
+    FullList,
     Certificates,
     Put,
 }
@@ -112,6 +113,7 @@ async fn make(ca: &mut Ca, call: Call) -> Result<String, CaFault> {
         Call::Clean => format!("{:?}", ca.clean(NAME).await?),
         Call::Renew => format!("{:?}", ca.renew("the request").await?),
         Call::List => ca.revocation_list().await?,
+        Call::FullList => format!("{:?}", ca.full_revocation_list().await?),
         Call::Certificates => ca.authority_certificates().await?,
         Call::Put => format!("{:?}", ca.put("/enrol/v1/x", &json!({"a": 1})).await?),
     })
@@ -177,6 +179,30 @@ fn calls_are_those_of_the_protocol() {
             "",
             "503 later",
             "the CA answers 503 to the request for certificate_revocation_list/ca: later",
+        ),
+        (
+            Call::FullList,
+            format!("GET /base/puppet-ca/v1/certificate_revocation_list/full{query}"),
+            "",
+            "",
+            "403 Forbidden request",
+            "None",
+        ),
+        (
+            Call::FullList,
+            format!("GET /base/puppet-ca/v1/certificate_revocation_list/full{query}"),
+            "",
+            "",
+            "200 <html>",
+            "None",
+        ),
+        (
+            Call::FullList,
+            format!("GET /base/puppet-ca/v1/certificate_revocation_list/full{query}"),
+            "",
+            "",
+            "503 later",
+            "the CA answers 503 to the request for certificate_revocation_list/full: later",
         ),
         (
             Call::Certificates,

@@ -1,8 +1,8 @@
 //! Who may call what: the rules that Puppet Server ships, as a table, with roles in place of its administrators.
 //!
-//! A request that no rule admits is refused, whoever sends it; HEAD is in no rule. Two rows differ from the reference:
-//! requests are shown only to administrators and to their own name, because their attributes may hold secrets, and
-//! whoever signs may delete one.
+//! A request that no rule admits is refused, whoever sends it; HEAD is in no rule. Three rows differ from the reference:
+//! requests are shown only to administrators and to their own name, because their attributes may hold secrets, whoever
+//! signs may delete one, and everybody may have the full revocation list.
 
 use http::Method;
 
@@ -95,7 +95,7 @@ const fn rule(path: Pattern, methods: &'static [Method], who: Who) -> Rule {
     Rule { path, methods, who }
 }
 
-static RULES: [Rule; 17] = [
+static RULES: [Rule; 18] = [
     rule(
         Pattern::Prefix("/puppet-ca/v1/certificate/"),
         &[Method::GET],
@@ -103,6 +103,11 @@ static RULES: [Rule; 17] = [
     ),
     rule(
         Pattern::Prefix("/puppet-ca/v1/certificate_revocation_list/ca"),
+        &[Method::GET],
+        Who::Anyone,
+    ),
+    rule(
+        Pattern::Exactly("/puppet-ca/v1/certificate_revocation_list/full"),
         &[Method::GET],
         Who::Anyone,
     ),
@@ -223,6 +228,11 @@ mod tests {
             (
                 Method::GET,
                 "/puppet-ca/v1/certificate_revocation_list/ca",
+                "yyyy",
+            ),
+            (
+                Method::GET,
+                "/puppet-ca/v1/certificate_revocation_list/full",
                 "yyyy",
             ),
             (

@@ -11,9 +11,21 @@ use tracing::{error, info};
 use super::{Call, PuppetDoor, answer, conditional, faults};
 
 impl PuppetDoor {
-    /// The published lists, from memory and without copying them.
+    /// The lists that agents are given.
     pub(super) fn get_crl(&self, headers: &HeaderMap) -> Response {
-        let Some(published) = self.authority().issuers.served_crl(self.issuer()) else {
+        let published = self.authority().issuers.served_crl(self.issuer());
+        self.give(published, headers)
+    }
+
+    /// The same with everything that is revoked, whatever agents are given.
+    pub(super) fn get_full_crl(&self, headers: &HeaderMap) -> Response {
+        let published = self.authority().issuers.crl(self.issuer());
+        self.give(published, headers)
+    }
+
+    /// Published lists, from memory and without copying them.
+    fn give(&self, published: Option<Arc<CrlState>>, headers: &HeaderMap) -> Response {
+        let Some(published) = published else {
             error!(issuer = %self.issuer(), "no revocation list is published");
             return answer::internal("there is no revocation list yet");
         };

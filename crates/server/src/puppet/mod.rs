@@ -267,6 +267,7 @@ impl PuppetDoor {
         match (route, method) {
             (Route::Certificate(name), &Method::GET) => self.get_certificate(name, headers).await,
             (Route::Crl, &Method::GET) => self.get_crl(headers),
+            (Route::FullCrl, &Method::GET) => self.get_full_crl(headers),
             (Route::CrlUpdate, &Method::PUT) => Box::pin(self.put_crls(call, body)).await,
             (Route::CertificateRequest(name), &Method::GET) => self.get_request(name).await,
             (Route::CertificateRequest(name), &Method::PUT) => {
@@ -300,6 +301,8 @@ impl PuppetDoor {
             (
                 Route::Certificate(_)
                 | Route::Crl
+                | Route::FullCrl
+                | Route::FullCrl
                 | Route::CrlUpdate
                 | Route::CertificateRequest(_)
                 | Route::CertificateRenewal
@@ -339,6 +342,7 @@ fn body_limit(route: Route<'_>, method: &Method) -> Option<usize> {
             | Route::CertificateStatusesWithoutSegment
             | Route::CertificateRenewal
             | Route::Crl
+            | Route::FullCrl
             | Route::CrlUpdate
             | Route::Clean
             | Route::Expirations

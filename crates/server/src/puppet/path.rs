@@ -14,7 +14,10 @@ pub(super) enum Route<'a> {
     CertificateStatuses,
     CertificateStatusesWithoutSegment,
     CertificateRenewal,
+    /// What agents are given.
     Crl,
+    /// Everything that is revoked. Puppet Server has no such path.
+    FullCrl,
     CrlUpdate,
     Clean,
     Expirations,
@@ -103,6 +106,7 @@ pub(super) fn route(path: &str) -> Option<Route<'_>> {
         Some(("certificate_statuses", any)) => {
             (!any.contains('/')).then_some(Route::CertificateStatuses)
         }
+        Some(("certificate_revocation_list", "full")) => Some(Route::FullCrl),
         Some(("certificate_revocation_list", any)) => is_name(any).then_some(Route::Crl),
         Some(("sign", "all")) => Some(Route::SignAll),
         None => match rest {
@@ -269,6 +273,11 @@ mod tests {
                 "/puppet-ca/v1/certificate_revocation_list/ca",
                 Some(Route::Crl),
             ),
+            (
+                "/puppet-ca/v1/certificate_revocation_list/full",
+                Some(Route::FullCrl),
+            ),
+            ("/puppet-ca/v1/certificate_revocation_list/full/a", None),
             (
                 "/puppet-ca/v1/certificate_revocation_list",
                 Some(Route::CrlUpdate),

@@ -172,9 +172,10 @@ const TOKEN_IN_PROD: &str = r#"{"certname":"Absent.prod"}"#;
 const TOKEN: &str = "aaaqeayeaudaocaj";
 
 #[rustfmt::skip]
-const PUPPET: [Row; 27] = [
+const PUPPET: [Row; 28] = [
     ("GET", "/puppet-ca/v1/certificate/", "absent.lab", "", "yyyyyyyyyy", ""),
     ("GET", "/puppet-ca/v1/certificate_revocation_list/ca", "", "", "yyyyyyyyyy", ""),
+    ("GET", "/puppet-ca/v1/certificate_revocation_list/full", "", "", "yyyyyyyyyy", ""),
     ("PUT", "/puppet-ca/v1/certificate_request", "/absent.lab", "", "yyyyyyyyyy", ""),
     ("GET", "/puppet-ca/v1/certificate_request", "/absent.lab", "", "........yy", "admin"),
     ("GET", "/puppet-ca/v1/certificate_request/", "agent", "", "..y.....yy", "admin"),

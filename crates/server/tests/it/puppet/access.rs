@@ -79,6 +79,10 @@ async fn trust_domains_do_not_mix_and_rules_hold() {
             [200, 200, 200, 200, 200, 200],
         ),
         (
+            "GET /puppet-ca/v1/certificate_revocation_list/full",
+            [200, 200, 200, 200, 200, 200],
+        ),
+        (
             "GET /puppet-ca/v1/certificate_revocation_list/x",
             [403, 403, 403, 403, 403, 403],
         ),

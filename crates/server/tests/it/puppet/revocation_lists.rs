@@ -22,8 +22,13 @@ impl Fleet {
         call.body(body).send(&self.door).await
     }
 
+    /// What agents are given.
     async fn lists(&self) -> Vec<Crl> {
-        let line = format!("GET {V1}/certificate_revocation_list/ca");
+        self.lists_at("ca").await
+    }
+
+    async fn lists_at(&self, name: &str) -> Vec<Crl> {
+        let line = format!("GET {V1}/certificate_revocation_list/{name}");
         let answer = self.call(&self.nobody, &line).await;
         assert_eq!((answer.status, answer.content_type()), (200, "text/plain"));
         let blocks = pem::decode_all(&answer.body, &pem::PemLimits::BUNDLE).unwrap();
@@ -361,6 +366,7 @@ async fn agents_get_the_short_list_and_its_chain() {
     for name in ["web01", "puppet01"] {
         fleet.enrol(&agent(name), name).await;
     }
+    assert_eq!(fleet.lists_at("full").await, fleet.lists().await);
     let folder = tempfile::tempdir().unwrap();
     let inventory = folder.path().join("infra_inventory.txt");
     std::fs::write(&inventory, "puppet01\n").unwrap();
@@ -381,8 +387,11 @@ async fn agents_get_the_short_list_and_its_chain() {
     // A list that is newer above reaches both.
     fleet.put_crls(root_crl(CrlFacts::good(8, START))).await;
     assert_eq!(fleet.numbers().await, [1, 8]);
-    let full = fleet.authority().issuers.crl(&issuer).unwrap();
-    assert_eq!((full.record.number, full.ends.len()), (2, 2));
+    // Whoever asks for the full list gets that, whether or not there is a short one.
+    let full = fleet.lists_at("full").await;
+    let numbers: Vec<u64> = full.iter().filter_map(Crl::number).collect();
+    assert_eq!(numbers, [2, 8]);
+    assert_eq!(full[0].entries().len(), 2);
     // Who is refused is a matter of the whole list.
     let web01 = fleet.certificate("web01").await.serial();
     assert!(fleet.authority().ledger.is_revoked(&issuer, &web01));
