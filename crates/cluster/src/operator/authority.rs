@@ -25,6 +25,7 @@ impl Operator {
     pub(super) async fn authority(&self, name: &ObjectName) -> Pass {
         let Some(authority) = self.index().authority(name) else {
             self.list_gate().forget(name);
+            self.full_list_gate().forget(name);
             self.metrics.operator.forget_authority(name);
             return Ok(Next::Done);
         };

@@ -150,6 +150,8 @@ pub(crate) trait CaClient: Send {
     }
     fn renew<'a>(&'a mut self, request: &'a str) -> BoxFuture<'a, Result<Renewed, CaFault>>;
     fn revocation_list(&mut self) -> BoxFuture<'_, Result<String, CaFault>>;
+    /// With everything that is revoked, where the CA has a path for that; most have none.
+    fn full_revocation_list(&mut self) -> BoxFuture<'_, Result<Option<String>, CaFault>>;
     fn authority_certificates(&mut self) -> BoxFuture<'_, Result<String, CaFault>>;
     /// The authorities that the CA has signing policies of, as `namespace/name`; most CAs have no such call.
     fn published(&mut self) -> BoxFuture<'_, Result<Vec<String>, CaFault>> {
@@ -223,6 +225,10 @@ impl CaClient for Ca {
 
     fn revocation_list(&mut self) -> BoxFuture<'_, Result<String, CaFault>> {
         Self::revocation_list(self).boxed()
+    }
+
+    fn full_revocation_list(&mut self) -> BoxFuture<'_, Result<Option<String>, CaFault>> {
+        Self::full_revocation_list(self).boxed()
     }
 
     fn authority_certificates(&mut self) -> BoxFuture<'_, Result<String, CaFault>> {

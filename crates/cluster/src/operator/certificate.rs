@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::calls::Kind;
 use super::events::Event;
 use super::holding::{CERTIFICATE_KEY, Holding, ORDER, PRIVATE_KEY, Pair};
-use super::issuing::wants_rights;
+use super::issuing::{CERTNAME, wants_rights};
 use super::object::{
     AUTHORITY_LABEL, AuthorityObject, CERTIFICATE_LABEL, CLEANUP_FINALIZER, CertificateObject,
     OBTAINED, ObjectName, PAUSED_CONDITION, controller_reference,
@@ -116,7 +116,7 @@ impl Operator {
                             && self.makes_administrators(&desk.authority)
                         {
                             // Countersign renews no administrator's certificate: another one is made.
-                            true => self.obtain(&desk, Some(&pair), Some(&secret)).await,
+                            true => self.obtain(&desk, Some(&pair), Some(secret)).await,
                             false => self.renew(&desk, &secret, &pair).await,
                         }
                     }
@@ -124,7 +124,13 @@ impl Operator {
                 }
             }
             (Standing::Wanted(_), holding) => match desk(order) {
-                Some(desk) => self.obtain(&desk, held(&holding), secret.as_ref()).await,
+                Some(mut desk) => {
+                    let held = held(&holding);
+                    if let Some(pair) = held.filter(|pair| pair.is_owned) {
+                        desk.certificate = self.note_obtained(&certificate, pair).await?;
+                    }
+                    self.obtain(&desk, held, secret).await
+                }
                 None => Ok(Next::Done),
             },
             (Standing::Held(_), Holding::Absent | Holding::Unfit(_)) => Ok(Next::Done),
@@ -240,17 +246,16 @@ impl Operator {
             )
             .await?;
         let secret = kept.unwrap_or(secret);
-        self.give_back_former_name(certificate, &pair.certname)
-            .await?;
-        let obtained = Map::from_iter([(
-            OBTAINED.to_owned(),
-            json!(obtained(&pair.certname, pair.key)),
-        )]);
-        let certificate = self.annotate(certificate, obtained).await?;
+        let certificate = self.note_obtained(certificate, pair).await?;
         if let Some(pending) = self.secret(&certificate.pending_secret()).await?
             && is_ours(&pending, &certificate)
         {
-            self.delete_secret(&pending).await?;
+            match pending.meta.annotation(CERTNAME) {
+                Some(asked) if asked != pair.certname => {
+                    self.abandon(&certificate, &pending, asked).await?;
+                }
+                Some(_) | None => self.delete_secret(&pending).await?,
+            }
         }
         let was_signed = is_true(&certificate.status, SIGNED_CONDITION);
         let reason = match renewed_reason(&certificate) {
@@ -285,6 +290,21 @@ impl Operator {
             .operator
             .expires(&certificate.meta.name, pair.life.not_after);
         Ok((said, secret))
+    }
+
+    /// What it has obtained is written down: that is what is cleaned one day. The name that it had before is given back.
+    async fn note_obtained(
+        &self,
+        certificate: &Arc<CertificateObject>,
+        pair: &Pair,
+    ) -> Pass<Arc<CertificateObject>> {
+        self.give_back_former_name(certificate, &pair.certname)
+            .await?;
+        let obtained = Map::from_iter([(
+            OBTAINED.to_owned(),
+            json!(obtained(&pair.certname, pair.key)),
+        )]);
+        self.annotate(certificate, obtained).await
     }
 
     /// Nothing is due but perhaps a warning.

@@ -3,7 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use countersign_enroll::ca::CaFault;
+use countersign_pki::{Crl, pem};
+
 use super::authority::ca_secret;
+use super::ca::CaClient;
 use super::calls::Kind;
 use super::duration;
 use super::events::Event;
@@ -24,31 +28,36 @@ impl Operator {
         }
         let (interval, bad) = interval(authority);
         let fetched = match self.reach(authority, None).await? {
-            Ok(mut client) => client
-                .revocation_list()
+            Ok(client) => self
+                .fetch_list(authority, client)
                 .await
                 .map_err(|fault| with_causes(&fault)),
             Err(fault) => Err(with_causes(&fault)),
         };
+        let mut trouble = bad.map(|why| ("InvalidInterval", why));
         let pause = match fetched {
-            Ok(list) => {
-                self.keep_list(authority, &list).await?;
-                self.metrics.operator.asked("crl", "done");
-                self.metrics.operator.refreshed(&meta.name, self.now());
-                interval
-            }
+            Ok(list) => match self.keep_list(authority, &list).await? {
+                None => {
+                    self.metrics.operator.asked("crl", "done");
+                    self.metrics.operator.refreshed(&meta.name, self.now());
+                    interval
+                }
+                Some(why) => {
+                    self.list_failed(authority, &why).await;
+                    trouble = Some(("OlderList", why));
+                    interval
+                }
+            },
             Err(why) => {
-                self.metrics.operator.asked("crl", "failed");
-                let event = Event::warning("CRLRefreshFailed", why);
-                self.tell(Kind::CertificateAuthority, meta, &event).await;
+                self.list_failed(authority, &why).await;
                 AFTER_FAILURE
             }
         };
         self.list_gate()
             .asked(&meta.name, meta.generation, self.now(), pause);
-        let wanted = match bad {
-            Some(why) => {
-                NewStatus::default().condition(LIST_CONDITION, false, "InvalidInterval", why)
+        let wanted = match trouble {
+            Some((reason, why)) => {
+                NewStatus::default().condition(LIST_CONDITION, false, reason, why)
             }
             None => NewStatus::default().without(LIST_CONDITION),
         };
@@ -56,14 +65,55 @@ impl Operator {
         Ok(Next::After(pause))
     }
 
-    async fn keep_list(&self, authority: &AuthorityObject, list: &str) -> Pass<()> {
+    async fn list_failed(&self, authority: &AuthorityObject, why: &str) {
+        self.metrics.operator.asked("crl", "failed");
+        let event = Event::warning("CRLRefreshFailed", why);
+        self.tell(Kind::CertificateAuthority, &authority.meta, &event)
+            .await;
+    }
+
+    /// What agents are given may be a short list, of the infrastructure's nodes: the full one comes first. A CA that has none
+    /// writes each such call into its log, so it is asked for one rarely.
+    async fn fetch_list(
+        &self,
+        authority: &AuthorityObject,
+        mut client: Box<dyn CaClient>,
+    ) -> Result<List, CaFault> {
+        let meta = &authority.meta;
+        let wait = self
+            .full_list_gate()
+            .wait(&meta.name, meta.generation, self.now());
+        if wait.is_none() {
+            if let Some(text) = client.full_revocation_list().await? {
+                return Ok(List {
+                    text,
+                    is_full: true,
+                });
+            }
+            self.full_list_gate()
+                .asked(&meta.name, meta.generation, self.now(), LONGEST);
+        }
+        Ok(List {
+            text: client.revocation_list().await?,
+            is_full: false,
+        })
+    }
+
+    /// Has the Secret hold the list. Says why not, if that would be a step back.
+    async fn keep_list(&self, authority: &AuthorityObject, list: &List) -> Pass<Option<String>> {
         let name = authority.own("ca-crl");
         let existing = self.secret(&name).await?;
-        let data = [(LIST, list.as_bytes())];
+        let kept = existing.as_ref().and_then(|it| it.get(LIST));
+        if let Some((kept, served)) = kept.and_then(|kept| list.step_back(kept)) {
+            return Ok(Some(format!(
+                "the CA serves a revocation list with the number {served}, and Secret {} has number {kept} in {LIST}, which stays; with enable-infra-crl a Puppet Server serves the short list of infrastructure nodes; to take what is served, delete the Secret",
+                name.name
+            )));
+        }
+        let text = list.text.as_bytes();
+        let is_new = kept != Some(text);
+        let data = [(LIST, text)];
         let wanted = ca_secret(authority, "ca-crl", &data);
-        let is_new = existing
-            .as_ref()
-            .is_none_or(|it| it.get(LIST) != Some(list.as_bytes()));
         self.keep(&wanted, existing.as_ref()).await?;
         if is_new {
             let note = format!("Secret {} has the CA's present revocation list", name.name);
@@ -71,8 +121,41 @@ impl Operator {
             self.tell(Kind::CertificateAuthority, &authority.meta, &event)
                 .await;
         }
-        Ok(())
+        Ok(None)
     }
+}
+
+/// What a CA serves, as PEM.
+struct List {
+    text: String,
+    /// Whether it is known to have everything that is revoked.
+    is_full: bool,
+}
+
+impl List {
+    /// The numbers of the list that is kept and of this one, if the same CA made this one before. So it may be a short one
+    /// that lacks what the other one has.
+    fn step_back(&self, kept: &[u8]) -> Option<(String, String)> {
+        if self.is_full {
+            return None;
+        }
+        let (kept, served) = (first(kept)?, first(self.text.as_bytes())?);
+        let is_same_ca = kept.issuer().der() == served.issuer().der()
+            && kept.authority_key_id() == served.authority_key_id();
+        let number = |list: &Crl| list.number_bytes().map(|it| (it.len(), it.to_vec()));
+        let is_before = number(&served)? < number(&kept)?;
+        let shown = |list: &Crl| {
+            let number = list.number();
+            number.map_or_else(|| "of more than 64 bits".to_owned(), |it| it.to_string())
+        };
+        (is_same_ca && is_before).then(|| (shown(&kept), shown(&served)))
+    }
+}
+
+/// The CA's own list, which comes first.
+fn first(text: &[u8]) -> Option<Crl> {
+    let block = pem::decode_first(text, &pem::PemLimits::BUNDLE).ok()??;
+    Crl::parse(&block.der).ok()
 }
 
 /// How often the list is fetched, and what is wrong with what the spec says of it.
@@ -104,7 +187,7 @@ fn interval(authority: &AuthorityObject) -> (Duration, Option<String>) {
     }
 }
 
-/// Full, as the CA publishes it.
+/// The CA's list, the full one where the CA has a path for it.
 const LIST: &str = "ca_crl.pem";
 const LIST_CONDITION: &str = "CRLRefresh";
 const DEFAULT: Duration = Duration::from_secs(300);

@@ -3,28 +3,33 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use countersign_enroll::ca::{Answer, CaFault, Fetched, Key};
+use countersign_enroll::ca::{Answer, Fetched, Key};
+use countersign_pki::Certificate;
 use serde_json::{Map, json};
 
-use super::ca::CaClient;
+use super::ca::Unusable;
 use super::calls::Kind;
 use super::certificate::is_ours;
 use super::events::Event;
-use super::holding::{Holding, PRIVATE_KEY};
-use super::issuing::{TAKEN, Who};
+use super::holding::{Holding, PRIVATE_KEY, has_rights};
+use super::issuing::{CERTNAME, TAKEN, Who};
 use super::object::{AuthorityObject, CLEANUP_FINALIZER, CertificateObject};
 use super::order::is_host_name;
 use super::renewing::with_causes;
+use super::secret::Secret;
 use super::{Next, Operator, Pass};
 
-/// What is to be done at the CA.
+/// Something that is to be done at the CA.
 enum Debt {
-    /// Nothing.
-    None,
     /// The certificate of a name is to be revoked and forgotten.
-    Clean(String),
-    /// The certname was asked for with a key, and no certificate was stored.
+    Clean {
+        name: String,
+        /// Whether it makes an administrator of its holder, where that is known.
+        has_rights: Option<bool>,
+    },
+    /// A name was asked for with a key, and no certificate was stored.
     Forget {
+        name: String,
         key: Key,
         /// Whether the request that waits at the CA is known to be ours.
         is_taken: bool,
@@ -76,40 +81,34 @@ impl Operator {
         authority: &AuthorityObject,
     ) -> Pass<Option<Duration>> {
         let meta = &certificate.meta;
-        let debt = self.debt(certificate).await?;
-        if matches!(debt, Debt::None) || !is_host_name(&certificate.spec.certname) {
+        let debts = self.debts(certificate).await?;
+        if debts.is_empty() {
             return Ok(None);
         }
         if let Some(left) = self.gate().wait(&meta.name, meta.generation, self.now()) {
             return Ok(Some(left));
         }
-        let is_administrators = certificate.spec.pp_cli_auth;
-        let who = match is_administrators {
-            true => Who::Administrator,
-            false => Who::Operator,
-        };
-        let Some(identity) = self.signing_identity(authority, who).await? else {
+        let identity = self.signing_identity(authority, Who::Operator).await?;
+        if identity.is_none() {
             return Ok(None);
-        };
+        }
         self.gate()
             .asked(&meta.name, meta.generation, self.now(), RETRY);
-        let certname = certificate.spec.certname.as_str();
-        let why = match self.reach(authority, Some(&identity)).await? {
-            Err(fault) => with_causes(&fault),
-            Ok(mut client) => match debt.pay(&mut *client, certname, is_administrators).await {
-                Ok(Paid::Nothing) => return Ok(None),
-                Ok(Paid::Cleaned(name)) => {
+        let mut failure = None;
+        for debt in &debts {
+            match self.settle(authority, debt).await? {
+                Ok(Settled::NothingToDo) => {}
+                Ok(Settled::Done) => {
                     self.metrics.operator.asked("clean", "done");
-                    let event = Event::normal(
-                        "CertificateCleaned",
-                        format!("{name} was cleaned at the CA"),
-                    );
+                    let note = format!("{} was cleaned at the CA", debt.name());
+                    let event = Event::normal("CertificateCleaned", note);
                     self.tell(Kind::Certificate, meta, &event).await;
-                    return Ok(None);
                 }
-                Ok(Paid::Refused { status, body }) => format!("the CA answers {status}: {body}"),
-                Err(fault) => with_causes(&fault),
-            },
+                Err(why) => failure = Some((debt.name(), why)),
+            }
+        }
+        let Some((certname, why)) = failure else {
+            return Ok(None);
         };
         self.metrics.operator.asked("clean", "failed");
         let failures = meta
@@ -146,22 +145,46 @@ impl Operator {
         if authority.external.is_some() || self.index().is_wanted(certificate, former) {
             return Ok(());
         }
-        let Some(identity) = self.signing_identity(&authority, Who::Operator).await? else {
+        let identity = self.signing_identity(&authority, Who::Operator).await?;
+        if identity.is_none() {
             return Ok(());
+        }
+        let debt = Debt::Clean {
+            name: former.to_owned(),
+            has_rights: None,
         };
-        let answer = match self.reach(&authority, Some(&identity)).await? {
-            Ok(mut client) => match client.clean(former).await {
-                Ok(Answer::Done) => Ok(()),
-                Ok(Answer::Refused { status, body }) => {
-                    Err(format!("the CA answers {status}: {body}"))
-                }
-                Err(fault) => Err(with_causes(&fault)),
-            },
-            Err(fault) => Err(with_causes(&fault)),
-        };
-        let meta = &certificate.meta;
-        let event = match answer {
-            Ok(()) => Event::normal(
+        self.settle_former(certificate, &authority, &debt).await
+    }
+
+    /// The key of a request for a name that is no longer wanted goes, and with it what came of the request at an internal CA.
+    pub(super) async fn abandon(
+        &self,
+        certificate: &CertificateObject,
+        pending: &Secret,
+        name: &str,
+    ) -> Pass<()> {
+        let authority = self.index().authority(&certificate.authority());
+        let authority = authority.filter(|it| it.external.is_none());
+        if let Some(authority) = authority
+            && let Some(debt) = Debt::of_request(pending, name)
+            && let Some(_) = self.signing_identity(&authority, Who::Operator).await?
+        {
+            self.settle_former(certificate, &authority, &debt).await?;
+        }
+        self.delete_secret(pending).await
+    }
+
+    /// Does what is to be done for a former certname, once, and says what came of it.
+    async fn settle_former(
+        &self,
+        certificate: &CertificateObject,
+        authority: &AuthorityObject,
+        debt: &Debt,
+    ) -> Pass<()> {
+        let former = debt.name();
+        let event = match self.settle(authority, debt).await? {
+            Ok(Settled::NothingToDo) => return Ok(()),
+            Ok(Settled::Done) => Event::normal(
                 "CertificateCleaned",
                 format!("{former}, the former certname, was cleaned at the CA"),
             ),
@@ -170,75 +193,166 @@ impl Operator {
                 format!("{former}, the former certname, was not cleaned at the CA: {why}"),
             ),
         };
-        self.tell(Kind::Certificate, meta, &event).await;
+        self.tell(Kind::Certificate, &certificate.meta, &event)
+            .await;
         Ok(())
     }
 
+    /// Does it, or says why the CA does not.
+    async fn settle(
+        &self,
+        authority: &AuthorityObject,
+        debt: &Debt,
+    ) -> Pass<Result<Settled, String>> {
+        let answer = match debt {
+            Debt::Clean {
+                name,
+                has_rights: Some(has_rights),
+            } => Ok(Some((name, *has_rights))),
+            Debt::Clean { name, .. } => {
+                let found = self.look_up(authority, name).await?;
+                found.map(|leaf| Some((name, leaf.as_ref().is_some_and(has_rights))))
+            }
+            Debt::Forget {
+                name,
+                key,
+                is_taken,
+            } => match self.look_up(authority, name).await? {
+                Ok(Some(leaf)) => Ok(key.matches(&leaf).then(|| (name, has_rights(&leaf)))),
+                Ok(None) if *is_taken => return self.remove_request(authority, name).await,
+                Ok(None) => Ok(None),
+                Err(fault) => Err(fault),
+            },
+        };
+        let (name, has_rights) = match answer {
+            Ok(Some(known)) => known,
+            // What the name has is somebody else's, or nothing.
+            Ok(None) => return Ok(Ok(Settled::NothingToDo)),
+            Err(fault) => return Ok(Err(with_causes(&fault))),
+        };
+        let answer = self
+            .clean(authority, name, has_rights, Who::Operator)
+            .await?;
+        Ok(match answer {
+            Some(answer) => settled(answer),
+            None => Ok(Settled::NothingToDo),
+        })
+    }
+
+    /// The certificate of a name, if the CA shows one.
+    async fn look_up(
+        &self,
+        authority: &AuthorityObject,
+        certname: &str,
+    ) -> Pass<Result<Option<Certificate>, Unusable>> {
+        let mut client = match self.reach(authority, None).await? {
+            Ok(client) => client,
+            Err(fault) => return Ok(Err(fault)),
+        };
+        Ok(match client.fetch(certname).await {
+            Ok(Fetched::Certificate { leaf, .. }) => Ok(Some(leaf)),
+            Ok(Fetched::Absent { .. }) => Ok(None),
+            Err(fault) => Err(fault.into()),
+        })
+    }
+
+    async fn remove_request(
+        &self,
+        authority: &AuthorityObject,
+        certname: &str,
+    ) -> Pass<Result<Settled, String>> {
+        let identity = self.signing_identity(authority, Who::Operator).await?;
+        let answer = match self.reach(authority, identity.as_ref()).await? {
+            Ok(mut client) => client.remove(certname).await.map_err(Unusable::from),
+            Err(fault) => Err(fault),
+        };
+        Ok(settled(answer))
+    }
+
+    /// Has the certificate of a name cleaned: an administrator's by force, which an administrator may, any other one by `who`.
+    /// `None`: nobody here may.
+    pub(super) async fn clean(
+        &self,
+        authority: &AuthorityObject,
+        certname: &str,
+        has_rights: bool,
+        who: Who,
+    ) -> Pass<Option<Result<Answer, Unusable>>> {
+        let by_force = has_rights && self.makes_administrators(authority);
+        let who = if by_force { Who::Administrator } else { who };
+        let Some(identity) = self.signing_identity(authority, who).await? else {
+            return Ok(None);
+        };
+        let mut client = match self.reach(authority, Some(&identity)).await? {
+            Ok(client) => client,
+            Err(fault) => return Ok(Some(Err(fault))),
+        };
+        let answer = match by_force {
+            true => client.clean_by_force(certname).await,
+            false => client.clean(certname).await,
+        };
+        Ok(Some(answer.map_err(Unusable::from)))
+    }
+
     /// Only what this Certificate has obtained or asked for is cleaned.
-    async fn debt(&self, certificate: &CertificateObject) -> Pass<Debt> {
+    async fn debts(&self, certificate: &CertificateObject) -> Pass<Vec<Debt>> {
         let certname = &certificate.spec.certname;
-        if let Some(name) = certificate.obtained_name()
-            && (name == certname || !self.index().is_wanted(certificate, name))
-        {
-            return Ok(Debt::Clean(name.to_owned()));
-        }
         let secret = self.secret(&certificate.secret()).await?;
-        if let Holding::Pair(pair) = Holding::read(secret.as_ref(), certificate, None)
-            && pair.is_owned
-            && pair.certname == *certname
-        {
-            return Ok(Debt::Clean(certname.clone()));
-        }
+        let pair = match Holding::read(secret.as_ref(), certificate, None) {
+            Holding::Pair(pair) if pair.is_owned => Some(pair),
+            Holding::Pair(_) | Holding::Absent | Holding::Unfit(_) => None,
+        };
+        let obtained = certificate
+            .obtained_name()
+            .filter(|name| *name == certname || !self.index().is_wanted(certificate, name));
+        let held = pair.as_ref().map(|pair| pair.certname.as_str());
+        let name = obtained.or(held.filter(|name| *name == certname));
+        let clean = name.filter(|name| is_host_name(name)).map(|name| {
+            let pair = pair.as_ref().filter(|pair| pair.certname == name);
+            Debt::Clean {
+                name: name.to_owned(),
+                has_rights: pair.map(|pair| pair.has_rights),
+            }
+        });
         let pending = self.secret(&certificate.pending_secret()).await?;
         let pending = pending.filter(|secret| is_ours(secret, certificate));
-        let key = pending
-            .as_ref()
-            .and_then(|secret| Key::read(secret.filled(PRIVATE_KEY)?).ok());
-        Ok(key.map_or(Debt::None, |key| Debt::Forget {
+        let forget = pending.and_then(|secret| {
+            let asked = secret.meta.annotation(CERTNAME).unwrap_or(certname);
+            Debt::of_request(&secret, asked)
+        });
+        Ok(clean.into_iter().chain(forget).collect())
+    }
+}
+
+impl Debt {
+    /// What came of a request for a name with the key of a Secret.
+    fn of_request(pending: &Secret, name: &str) -> Option<Self> {
+        let key = Key::read(pending.filled(PRIVATE_KEY)?).ok()?;
+        is_host_name(name).then(|| Self::Forget {
+            name: name.to_owned(),
             key,
-            is_taken: pending.is_some_and(|secret| secret.meta.annotation(TAKEN).is_some()),
-        }))
+            is_taken: pending.meta.annotation(TAKEN).is_some(),
+        })
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Self::Clean { name, .. } | Self::Forget { name, .. } => name,
+        }
     }
 }
 
 /// What came of it.
-enum Paid {
-    Nothing,
-    Cleaned(String),
-    Refused { status: u16, body: String },
+enum Settled {
+    NothingToDo,
+    Done,
 }
 
-impl Debt {
-    async fn pay(
-        &self,
-        client: &mut dyn CaClient,
-        certname: &str,
-        is_administrators: bool,
-    ) -> Result<Paid, CaFault> {
-        let (name, answer) = match self {
-            Self::None => return Ok(Paid::Nothing),
-            Self::Clean(name) if is_administrators => {
-                (name.as_str(), client.clean_by_force(name).await?)
-            }
-            Self::Clean(name) => (name.as_str(), client.clean(name).await?),
-            Self::Forget { key, is_taken } => match client.fetch(certname).await? {
-                Fetched::Certificate { leaf, .. } if key.matches(&leaf) => {
-                    let answer = match is_administrators {
-                        true => client.clean_by_force(certname).await?,
-                        false => client.clean(certname).await?,
-                    };
-                    (certname, answer)
-                }
-                // It is somebody else's.
-                Fetched::Certificate { .. } => return Ok(Paid::Nothing),
-                Fetched::Absent { .. } if !is_taken => return Ok(Paid::Nothing),
-                Fetched::Absent { .. } => (certname, client.remove(certname).await?),
-            },
-        };
-        Ok(match answer {
-            Answer::Done => Paid::Cleaned(name.to_owned()),
-            Answer::Refused { status, body } => Paid::Refused { status, body },
-        })
+fn settled(answer: Result<Answer, Unusable>) -> Result<Settled, String> {
+    match answer {
+        Ok(Answer::Done) => Ok(Settled::Done),
+        Ok(Answer::Refused { status, body }) => Err(format!("the CA answers {status}: {body}")),
+        Err(fault) => Err(with_causes(&fault)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the Secret of a Certificate holds, as facts.
 
 use countersign_enroll::ca::Key;
-use countersign_pki::{Certificate, Fingerprint, pem};
+use countersign_pki::{Certificate, Fingerprint, oid, pem};
 
 use super::object::{CertificateObject, Owner};
 use super::renewal::Life;
@@ -28,6 +28,10 @@ pub(crate) struct Pair {
     pub(crate) key: Fingerprint,
     /// For which order it was issued, if that is known.
     pub(crate) order: Option<String>,
+    /// Whether it is to make way for another one: the CA may have revoked it already.
+    pub(crate) is_given_up: bool,
+    /// Whether it makes an administrator of its holder.
+    pub(crate) has_rights: bool,
     /// Whether the Certificate controls its Secret.
     pub(crate) is_owned: bool,
 }
@@ -83,16 +87,36 @@ fn pair(secret: &Secret, roots: Option<&[u8]>) -> Result<Pair, String> {
     {
         return Err("has a certificate of another CA".to_owned());
     }
+    let noted = secret.meta.annotation(ORDER);
+    let given_up = noted.and_then(|it| it.strip_prefix(GIVEN_UP));
     Ok(Pair {
-        certname: common_name(&leaf),
-        life: Life {
-            not_before: leaf.not_before(),
-            not_after: leaf.not_after(),
-        },
-        key: leaf.key_fingerprint(),
-        order: secret.meta.annotation(ORDER).map(str::to_owned),
-        is_owned: false,
+        order: given_up.or(noted).map(str::to_owned),
+        is_given_up: given_up.is_some(),
+        ..Pair::of(&leaf)
     })
+}
+
+impl Pair {
+    /// What a certificate says of itself.
+    pub(crate) fn of(leaf: &Certificate) -> Self {
+        Self {
+            certname: common_name(leaf),
+            life: Life {
+                not_before: leaf.not_before(),
+                not_after: leaf.not_after(),
+            },
+            key: leaf.key_fingerprint(),
+            order: None,
+            is_given_up: false,
+            has_rights: has_rights(leaf),
+            is_owned: false,
+        }
+    }
+}
+
+/// Whether a certificate makes an administrator of its holder.
+pub(crate) fn has_rights(leaf: &Certificate) -> bool {
+    leaf.extension(&oid::PP_CLI_AUTH).is_some()
 }
 
 /// The first certificate of a PEM text.
@@ -119,3 +143,5 @@ pub(crate) const CERTIFICATE_KEY: &str = "cert.pem";
 pub(crate) const PRIVATE_KEY: &str = "key.pem";
 /// On a Secret with a pair: the digest of the order that it was issued for.
 pub(crate) const ORDER: &str = "countersign.dev/order";
+/// In front of it, before the CA is asked to clean the certificate: from then on it is of no use, whatever becomes of the spec.
+pub(crate) const GIVEN_UP: &str = "given-up:";

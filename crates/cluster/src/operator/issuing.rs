@@ -20,12 +20,12 @@ use super::certificate::{
     pair_data, signed_status, tls_secret,
 };
 use super::events::Event;
-use super::holding::{ORDER, PRIVATE_KEY, Pair, common_name};
+use super::holding::{GIVEN_UP, ORDER, PRIVATE_KEY, Pair, common_name, has_rights};
 use super::object::{
     AuthorityObject, CERTIFICATE_LABEL, CertificateObject, OBTAINED, controller_reference,
 };
 use super::order::{CLI_AUTH, Order};
-use super::renewal::{Life, POLLS_UNTIL_TOLD, poll_pause};
+use super::renewal::{POLLS_UNTIL_TOLD, poll_pause};
 use super::renewing::with_causes;
 use super::secret::{NewSecret, Secret};
 use super::standing::{FAILED, LAST_RENEWAL};
@@ -54,6 +54,8 @@ enum Outcome {
     Unsigned(Option<String>),
     /// The CA did not answer after it had taken the request.
     Unheard,
+    /// The CA still has the certificate that was given up, and it is what is ordered again.
+    Kept,
     /// Something is wrong; when to try again.
     Failed(String, Duration),
 }
@@ -64,7 +66,7 @@ impl Operator {
         &self,
         desk: &Desk,
         held: Option<&Pair>,
-        secret: Option<&Secret>,
+        mut secret: Option<Secret>,
     ) -> Pass {
         let certificate = &desk.certificate;
         let meta = &certificate.meta;
@@ -89,11 +91,19 @@ impl Operator {
         }
         self.gate()
             .asked(&meta.name, meta.generation, self.now(), RETRY);
-        let (outcome, is_taken) = self.ask(desk, client, &pending, held).await?;
+        let (outcome, is_taken) = self.ask(desk, client, &pending, held, &mut secret).await?;
         let pause = match outcome {
             Outcome::Issued(text, leaf) => {
                 self.metrics.operator.asked("issue", "done");
-                return self.install(desk, &pending, &text, &leaf, secret).await;
+                return self
+                    .install(desk, &pending, &text, &leaf, secret.as_ref())
+                    .await;
+            }
+            Outcome::Kept => {
+                let digest = desk.order.digest();
+                let kept = tls_secret(certificate, Some(&digest), &[]);
+                self.keep(&kept, secret.as_ref()).await?;
+                return Ok(Next::After(Duration::from_secs(1)));
             }
             Outcome::Unsigned(why) => {
                 self.metrics.operator.asked("issue", "unsigned");
@@ -237,6 +247,14 @@ impl Operator {
                 .and_then(|key| Key::read(key).ok())
         };
         let digest = desk.order.digest();
+        // One key is for one name: whatever came of a request for another one is not left behind.
+        if let Some(secret) = &found
+            && let Some(asked) = secret.meta.annotation(CERTNAME)
+            && asked != desk.order.certname
+        {
+            self.abandon(certificate, secret, asked).await?;
+            found = None;
+        }
         if found.as_ref().and_then(stored).is_none() {
             // What is noted of a key that is of no use is of no use either.
             if let Some(useless) = &found {
@@ -250,7 +268,7 @@ impl Operator {
             let wanted = NewSecret {
                 name: name.clone(),
                 labels: vec![(CERTIFICATE_LABEL, &certificate.meta.name.name)],
-                annotations: vec![(ORDER, &digest)],
+                annotations: vec![(ORDER, &digest), (CERTNAME, &desk.order.certname)],
                 owner: controller_reference(Kind::Certificate.word(), &certificate.meta),
                 data: &data,
             };
@@ -311,6 +329,7 @@ impl Operator {
         mut client: Box<dyn CaClient>,
         pending: &Pending,
         held: Option<&Pair>,
+        secret: &mut Option<Secret>,
     ) -> Pass<(Outcome, bool)> {
         let order = &desk.order;
         let is_administrators = self.makes_administrators(&desk.authority) && wants_rights(order);
@@ -336,6 +355,7 @@ impl Operator {
             operator: self,
             desk,
             held,
+            secret,
             key: &pending.key,
             request: &request,
             is_taken: pending.taken.as_ref() == Some(&digest),
@@ -422,19 +442,11 @@ impl Operator {
         secret: Option<&Secret>,
     ) -> Pass {
         let certificate = &desk.certificate;
-        let pair = Pair {
-            certname: common_name(leaf),
-            life: Life {
-                not_before: leaf.not_before(),
-                not_after: leaf.not_after(),
-            },
-            key: leaf.key_fingerprint(),
-            order: Some(desk.order.digest()),
-            is_owned: true,
-        };
+        let pair = Pair::of(leaf);
+        let digest = desk.order.digest();
         let key = pending.secret.get(PRIVATE_KEY).unwrap_or_default();
         let data = pair_data(text.as_bytes(), key);
-        let kept = tls_secret(certificate, pair.order.as_deref(), &data);
+        let kept = tls_secret(certificate, Some(&digest), &data);
         self.keep(&kept, secret).await?;
         self.delete_secret(&pending.secret).await?;
         let certificate = self.index().certificate(&certificate.meta.name);
@@ -494,6 +506,8 @@ struct Asking<'a> {
     desk: &'a Desk,
     /// The pair that there is.
     held: Option<&'a Pair>,
+    /// The Secret that it is in.
+    secret: &'a mut Option<Secret>,
     key: &'a Key,
     request: &'a str,
     /// Whether the CA is known to have this very request.
@@ -521,19 +535,22 @@ impl Asking<'_> {
                 return Ok(Outcome::Failed(why, REFUSED));
             }
         };
-        let why = match client.fetch(certname).await {
+        let (why, has_rights) = match client.fetch(certname).await {
             Ok(Fetched::Certificate { pem, leaf }) if self.is_ours(&leaf) => {
                 match self.unfit(&leaf, is_revoked) {
                     None => return Ok(Outcome::Issued(pem, Box::new(leaf))),
                     Some(why) if self.is_taken && !is_revoked => {
                         return Ok(Outcome::Failed(why, REFUSED));
                     }
-                    Some(why) => Some(why),
+                    Some(why) => (Some(why), has_rights(&leaf)),
                 }
             }
-            Ok(Fetched::Certificate { leaf, .. }) if self.has_obtained(&leaf) => Some(format!(
-                "the CA still has the former certificate of {certname}; have it cleaned there"
-            )),
+            Ok(Fetched::Certificate { leaf, .. }) if !is_revoked && self.is_kept(&leaf) => {
+                return Ok(Outcome::Kept);
+            }
+            Ok(Fetched::Certificate { leaf, .. }) if self.has_obtained(&leaf) => {
+                (Some(still_there(certname)), has_rights(&leaf))
+            }
             Ok(Fetched::Certificate { .. }) => {
                 let why = format!(
                     "the CA has a certificate of {certname} for another key, which was not issued for this Certificate; have it cleaned there, or choose another certname"
@@ -544,19 +561,21 @@ impl Asking<'_> {
                 let why = format!(
                     "the CA has a revoked certificate of {certname} and shows none (it answers {status}); have the name cleaned there"
                 );
+                let has_rights = self.held.is_some_and(|held| held.has_rights);
                 match self.has_obtained_name() {
-                    true => Some(why),
+                    true => (Some(why), has_rights),
                     false => return Ok(Outcome::Failed(why, REFUSED)),
                 }
             }
-            Ok(Fetched::Absent { .. }) => None,
+            Ok(Fetched::Absent { .. }) => (None, false),
             Err(_) => return Ok(Outcome::Unheard),
         };
         if let Some(why) = why {
             // What the name has at the CA makes way.
-            if !self.clean(client).await? {
+            if !self.clean(has_rights).await? {
                 return Ok(Outcome::Failed(why, REFUSED));
             }
+            self.submit_again(client).await;
         } else if !self.is_taken {
             self.replace_waiting(client).await?;
         }
@@ -579,13 +598,15 @@ impl Asking<'_> {
                 return Ok(Outcome::Issued(pem, Box::new(leaf)));
             }
             Ok(Fetched::Certificate { leaf, .. })
+                if !self.is_ours(&leaf) && self.is_kept(&leaf) =>
+            {
+                return Ok(Outcome::Kept);
+            }
+            Ok(Fetched::Certificate { leaf, .. })
                 if self.is_ours(&leaf) || self.has_obtained(&leaf) =>
             {
-                if !self.clean_by_force().await? {
-                    let why = format!(
-                        "the CA still has the former certificate of {certname}; have it cleaned there"
-                    );
-                    return Ok(Outcome::Failed(why, REFUSED));
+                if !self.clean(has_rights(&leaf)).await? {
+                    return Ok(Outcome::Failed(still_there(certname), REFUSED));
                 }
             }
             // The CA refuses a name that somebody else has.
@@ -605,20 +626,6 @@ impl Asking<'_> {
             Err(fault) => return Ok(failed_call(&fault, RETRY)),
         }
         self.look_once_more(client, None).await
-    }
-
-    /// `false`: nobody here may.
-    async fn clean_by_force(&self) -> Pass<bool> {
-        let Some(mut signing) = self.signing_client().await? else {
-            return Ok(false);
-        };
-        let certname = self.desk.order.certname.as_str();
-        let answer = signing.clean_by_force(certname).await;
-        let is_done = matches!(answer, Ok(Answer::Done));
-        if !is_done {
-            warn!(certname, ?answer, "the CA does not clean the name");
-        }
-        Ok(is_done)
     }
 
     fn is_ours(&self, leaf: &Certificate) -> bool {
@@ -676,25 +683,58 @@ impl Asking<'_> {
         super::standing::is_operators(&self.desk.certificate, &self.desk.authority)
     }
 
-    /// Has the name cleaned and asks anew. `false`: nobody here may.
-    async fn clean(&mut self, client: &mut dyn CaClient) -> Pass<bool> {
-        let Some(mut signing) = self.signing_client().await? else {
+    /// Has the name cleaned. `false`: nobody here may, or the CA does not do it.
+    async fn clean(&mut self, has_rights: bool) -> Pass<bool> {
+        let authority = &self.desk.authority;
+        if authority.external.is_some() {
             return Ok(false);
-        };
-        let certname = self.desk.order.certname.as_str();
-        match signing.clean(certname).await {
-            Ok(Answer::Done) => {}
-            Ok(Answer::Refused { status, body }) => {
-                warn!(certname, status, body, "the CA does not clean the name");
-                return Ok(false);
-            }
-            Err(fault) => {
-                warn!(certname, fault = %with_causes(&fault), "the CA does not clean the name");
-                return Ok(false);
-            }
         }
-        self.submit_again(client).await;
-        Ok(true)
+        self.give_up().await?;
+        let certname = self.desk.order.certname.as_str();
+        let who = self.who();
+        let answer = self.operator.clean(authority, certname, has_rights, who);
+        match answer.await? {
+            Some(Ok(Answer::Done)) => return Ok(true),
+            Some(Ok(Answer::Refused { status, body })) => {
+                warn!(certname, status, body, "the CA does not clean the name");
+            }
+            Some(Err(fault)) => {
+                warn!(certname, fault = %with_causes(&fault), "the CA does not clean the name");
+            }
+            None => {}
+        }
+        Ok(false)
+    }
+
+    /// Before its certificate is cleaned, the pair that there is says that it is of no use any more. Otherwise a spec that is
+    /// changed back would find a pair that fits, whose certificate is revoked.
+    async fn give_up(&mut self) -> Pass<()> {
+        let certificate = &self.desk.certificate;
+        let (Some(held), Some(secret)) = (self.held, self.secret.as_ref()) else {
+            return Ok(());
+        };
+        if held.is_given_up || held.certname != self.desk.order.certname {
+            return Ok(());
+        }
+        let digest = held.order.as_deref().unwrap_or_default();
+        let given_up = format!("{GIVEN_UP}{digest}");
+        let wanted = tls_secret(certificate, Some(&given_up), &[]);
+        if let Some(written) = self.operator.keep(&wanted, Some(secret)).await? {
+            *self.secret = Some(written);
+        }
+        Ok(())
+    }
+
+    /// Whether the CA has the certificate of the pair that was given up, and the present order is the one that it was issued
+    /// for.
+    fn is_kept(&self, leaf: &Certificate) -> bool {
+        self.held.is_some_and(|held| {
+            let digest = self.desk.order.digest();
+            held.is_given_up
+                && held.order.as_ref() == Some(&digest)
+                && held.key == leaf.key_fingerprint()
+                && held.life == Pair::of(leaf).life
+        })
     }
 
     /// The request that waits may be for another key or another order: it is removed, and ours sent.
@@ -776,12 +816,17 @@ impl Asking<'_> {
         })
     }
 
-    async fn signing_client(&self) -> Pass<Option<Box<dyn CaClient>>> {
-        let authority = &self.desk.authority;
-        let who = match wants_rights(&self.desk.order) || self.is_operators() {
+    /// Who acts at the CA for this order.
+    fn who(&self) -> Who {
+        match wants_rights(&self.desk.order) || self.is_operators() {
             true => Who::Administrator,
             false => Who::Operator,
-        };
+        }
+    }
+
+    async fn signing_client(&self) -> Pass<Option<Box<dyn CaClient>>> {
+        let authority = &self.desk.authority;
+        let who = self.who();
         let Some(identity) = self.operator.signing_identity(authority, who).await? else {
             return Ok(None);
         };
@@ -812,12 +857,18 @@ fn has_name(leaf: &Certificate, name: &str) -> bool {
     })
 }
 
+fn still_there(certname: &str) -> String {
+    format!("the CA still has the former certificate of {certname}; have it cleaned there")
+}
+
 fn failed_call(fault: &CaFault, pause: Duration) -> Outcome {
     Outcome::Failed(with_causes(fault), pause)
 }
 
 /// On the Secret with the key: how many polls have brought nothing, in decimal.
 const ATTEMPTS: &str = "openvox.voxpupuli.org/csr-poll-attempts";
+/// On the same: the name that is asked for with the key.
+pub(super) const CERTNAME: &str = "countersign.dev/certname";
 /// On the same: the order for which the CA is known to have a request with this key, as its digest.
 pub(super) const TAKEN: &str = "countersign.dev/taken";
 /// On the same: when the last poll was (RFC 3339).

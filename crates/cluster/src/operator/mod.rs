@@ -91,6 +91,8 @@ pub(crate) struct Operator {
     gate: Mutex<Gate>,
     /// How soon for its revocation list.
     list_gate: Mutex<Gate>,
+    /// How soon a CA that had no full revocation list is asked for one again.
+    full_list_gate: Mutex<Gate>,
     /// How often each CA has not answered in a row.
     failures: Mutex<BTreeMap<ObjectName, u32>>,
     /// The SigningPolicies that the authority has, by CA.
@@ -149,6 +151,7 @@ impl Operator {
             index: Mutex::new(Index::new(scopes)),
             gate: Mutex::default(),
             list_gate: Mutex::default(),
+            full_list_gate: Mutex::default(),
             failures: Mutex::default(),
             given: Mutex::default(),
             queue: Queue::default(),
@@ -288,6 +291,12 @@ impl Operator {
 
     fn list_gate(&self) -> MutexGuard<'_, Gate> {
         self.list_gate
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn full_list_gate(&self) -> MutexGuard<'_, Gate> {
+        self.full_list_gate
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }

@@ -15,7 +15,7 @@ use super::certificate::{
 use super::events::Event;
 use super::holding::{CERTIFICATE_KEY, PRIVATE_KEY, Pair, common_name};
 use super::object::CertificateObject;
-use super::renewal::{Life, is_longer_than_its_life};
+use super::renewal::is_longer_than_its_life;
 use super::secret::Secret;
 use super::standing::LAST_RENEWAL;
 use super::status::NewStatus;
@@ -88,16 +88,7 @@ impl Operator {
             (WARNED.to_owned(), Value::Null),
         ]);
         let certificate = self.annotate(certificate, annotations).await?;
-        let renewed = Pair {
-            life: Life {
-                not_before: leaf.not_before(),
-                not_after: leaf.not_after(),
-            },
-            certname: pair.certname.clone(),
-            key: pair.key,
-            order: pair.order.clone(),
-            is_owned: true,
-        };
+        let renewed = Pair::of(leaf);
         let wanted = signed_status(&certificate, &renewed)
             .condition(
                 SIGNED_CONDITION,

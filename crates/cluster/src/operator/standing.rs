@@ -133,6 +133,9 @@ fn of_pair(
     pair: &Pair,
     now: UnixTime,
 ) -> Result<Due, Misfit> {
+    if pair.is_given_up {
+        return Err(Misfit::Changed);
+    }
     let issued_for = pair.order.as_deref();
     if pair.certname != certificate.spec.certname {
         return Err(match issued_for.is_some() || pair.is_owned {
@@ -209,6 +212,8 @@ mod tests {
             },
             key: fingerprint_sha256(b"key"),
             order: order.map(str::to_owned),
+            is_given_up: false,
+            has_rights: false,
             is_owned,
         }))
     }

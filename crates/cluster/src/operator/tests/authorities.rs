@@ -1,7 +1,8 @@
 //! The acceptance cases of CertificateAuthorities and SigningPolicies, A01 to A03 and P01 to P03, and the requirements N12 to
 //! N17 as far as they are about them. What a policy decides is in the tests of the rule.
 
-use countersign_pki::UnixTime;
+use countersign_pki::{Crl, UnixTime, oid, pem};
+use countersign_testkit::chain::{Ca, CrlFacts};
 use countersign_testkit::keys;
 use serde_json::{Value, json};
 
@@ -46,7 +47,7 @@ async fn a01_an_external_ca_waits_for_what_it_is_recognised_by() {
     assert!(events(&world).contains(&"CAExternal".to_owned()));
     assert!(world.api.list(Kind::Service).is_empty());
     assert!(world.api.list(Kind::Certificate).is_empty());
-    assert_eq!(world.ca.calls(), ["crl "]);
+    assert_eq!(world.ca.calls(), ["full-crl ", "crl "]);
 }
 
 // A CA that is the authority that the operator was told of, or one in the cluster.
@@ -497,6 +498,107 @@ async fn n14_a_list_is_written_only_where_it_has_changed() {
 }
 
 #[tokio::test]
+async fn n14_the_full_list_is_kept_where_the_ca_has_it() {
+    let world = World::told();
+    internal(&world, json!({}));
+    world.ca.state().full_list = Some(7);
+    world.look_at_ca().await.unwrap();
+    assert_eq!(crl_number(&world), Some(7));
+    assert_eq!(crl_calls(&world), ["full-crl"]);
+    // It cannot be had now: the short one does not take its place.
+    world.ca.answers("full-crl", 503);
+    world.wind(300);
+    assert_eq!(world.look_at_ca().await, Ok(after(30)));
+    assert_eq!(
+        (crl_number(&world), crl_calls(&world)),
+        (Some(7), vec!["full-crl".to_owned()])
+    );
+    world.ca.obeys();
+    world.ca.state().full_list = Some(8);
+    world.wind(30);
+    world.look_at_ca().await.unwrap();
+    assert_eq!(crl_number(&world), Some(8));
+}
+
+#[tokio::test]
+async fn n14_a_ca_without_a_full_list_is_asked_for_it_once_a_day() {
+    let world = World::told();
+    internal(&world, json!({}));
+    world.look_at_ca().await.unwrap();
+    assert_eq!(crl_calls(&world), ["full-crl", "crl"]);
+    for _ in 0..287 {
+        world.wind(300);
+        world.look_at_ca().await.unwrap();
+    }
+    let calls = crl_calls(&world);
+    assert!(
+        calls.len() == 287 && calls.iter().all(|it| it == "crl"),
+        "{calls:?}"
+    );
+    world.wind(300);
+    world.look_at_ca().await.unwrap();
+    assert_eq!(crl_calls(&world), ["full-crl", "crl"]);
+    // Another URL, say, may be another CA.
+    let spec = json!({"spec": {"crlRefreshInterval": "1h"}});
+    world.api.edit(Kind::CertificateAuthority, "ca", &spec);
+    world.look_at_ca().await.unwrap();
+    assert_eq!(crl_calls(&world), ["full-crl", "crl"]);
+}
+
+#[tokio::test]
+async fn n14_a_shorter_list_does_not_take_the_place_of_a_later_one() {
+    let crl = |ca: &Ca, number: u64| ca.crl(&CrlFacts::good(number, START));
+    let other = Ca::root("played CA", keys::p256_b(), START);
+    for (case, kept, served, is_kept) in [
+        ("an earlier list of the same CA", 5, 3, true),
+        ("the same number", 5, 5, false),
+        ("a later one", 5, 6, false),
+    ] {
+        let world = World::told();
+        internal(&world, json!({}));
+        let before = crl(&world.ca.root, kept);
+        world.api.put(
+            Kind::Secret,
+            secret("ca-ca-crl", &[("ca_crl.pem", &before)]),
+        );
+        world.ca.state().list = served;
+        assert_eq!(world.look_at_ca().await, Ok(after(300)), "{case}");
+        let found = world.secret_value("ca-ca-crl", "ca_crl.pem").unwrap();
+        assert_eq!(found == before, is_kept, "{case}");
+        let told = if is_kept { "False OlderList" } else { "" };
+        assert_eq!(is(&world, "CRLRefresh"), told, "{case}");
+        assert_eq!(phase(&world), "Ready", "{case}");
+        if !is_kept {
+            continue;
+        }
+        assert!(message(&ca(&world), "CRLRefresh").contains("number 5"));
+        assert!(events(&world).contains(&"CRLRefreshFailed".to_owned()));
+        // Without the Secret there is nothing to be kept.
+        world.api.delete(Kind::Secret, "ca-ca-crl");
+        world.wind(300);
+        world.look_at_ca().await.unwrap();
+        assert_eq!(
+            (crl_number(&world), is(&world, "CRLRefresh").as_str()),
+            (Some(3), "")
+        );
+    }
+    // Another CA counts from the beginning, and what is known to be whole is taken.
+    for (case, kept, is_full) in [
+        ("of another CA", crl(&other, 5), false),
+        ("the full one", crl(&World::told().ca.root, 5), true),
+    ] {
+        let world = World::told();
+        internal(&world, json!({}));
+        world
+            .api
+            .put(Kind::Secret, secret("ca-ca-crl", &[("ca_crl.pem", &kept)]));
+        world.ca.state().full_list = is_full.then_some(1);
+        world.look_at_ca().await.unwrap();
+        assert_eq!(crl_number(&world), Some(1), "{case}");
+    }
+}
+
+#[tokio::test]
 async fn n14_an_interval_is_bounded_and_a_bad_one_is_told() {
     for (interval, pause, is_bad) in [
         (Value::Null, 300, false),
@@ -596,6 +698,51 @@ async fn a_certificate_with_the_rights_of_an_administrator_is_asked_for_by_one()
     world.api.delete(Kind::Certificate, "web");
     world.look("web").await.unwrap();
     assert_eq!(world.ca.calls(), ["force web with an identity"]);
+    // Rights that are given and taken away: what is cleaned is what there is, not what is ordered.
+    let rights = |has: bool| json!({"spec": {"csrExtensions": {"ppCliAuth": has}}});
+    world.certificate("ops", json!({"certname": "ops"}));
+    world.settle("ops").await;
+    world.ca.calls();
+    for (has_rights, cleaned) in [(true, "clean"), (false, "force"), (true, "clean")] {
+        let before = world.leaf("ops").serial();
+        world
+            .api
+            .edit(Kind::Certificate, "ops", &rights(has_rights));
+        world.settle("ops").await;
+        let calls = world.ca.calls();
+        let cleaned = format!("{cleaned} ops with an identity");
+        assert!(calls.contains(&cleaned), "{has_rights}: {calls:?}");
+        assert_eq!(world.phase("ops"), "Signed", "{has_rights}");
+        let leaf = world.leaf("ops");
+        assert_ne!(leaf.serial(), before, "{has_rights}");
+        let is_administrators = leaf.extension(&oid::PP_CLI_AUTH).is_some();
+        assert_eq!(is_administrators, has_rights);
+    }
+    for (case, has_secret, cleaned) in [
+        ("with its Secret", true, "force ops with an identity"),
+        ("without it", false, "fetch ops force ops with an identity"),
+    ] {
+        // They are taken away, and it goes before the CA hears of that.
+        world.api.edit(Kind::Certificate, "ops", &rights(false));
+        if !has_secret {
+            world.api.delete(Kind::Secret, "ops-tls");
+        }
+        world.ca.calls();
+        world.api.delete(Kind::Certificate, "ops");
+        world.look("ops").await.unwrap();
+        assert_eq!(world.ca.calls().join(" "), cleaned, "{case}");
+        assert!(!world.ca.state().certificates.contains_key("ops"), "{case}");
+        let spec = json!({"certname": "ops", "csrExtensions": {"ppCliAuth": true}});
+        world.certificate("ops", spec);
+        world.settle("ops").await;
+    }
+    // Another name: the administrator's is given back.
+    let renamed = json!({"spec": {"certname": "ops2", "csrExtensions": null}});
+    world.api.edit(Kind::Certificate, "ops", &renamed);
+    world.settle("ops").await;
+    assert!(!world.ca.state().certificates.contains_key("ops"));
+    assert_eq!(world.phase("ops"), "Signed");
+    world.ca.calls();
     // A stranger's name stays the stranger's.
     let stranger = world.issued("db", keys::rsa3072(), 300);
     world
@@ -992,12 +1139,28 @@ fn events(world: &World) -> Vec<String> {
         .collect()
 }
 
+/// The number of the list in the CA's Secret.
+fn crl_number(world: &World) -> Option<u64> {
+    let text = world.secret_value("ca-ca-crl", "ca_crl.pem")?;
+    let block = pem::decode_first(text.as_bytes(), &pem::PemLimits::BUNDLE)
+        .unwrap()
+        .unwrap();
+    Crl::parse(&block.der).unwrap().number()
+}
+
+/// The calls for lists since the last time that somebody asked.
+fn crl_calls(world: &World) -> Vec<String> {
+    let calls = world.ca.calls().into_iter();
+    let calls = calls.map(|it| it.trim_end().to_owned());
+    calls.filter(|it| it.ends_with("crl")).collect()
+}
+
 fn world_root(world: &World) -> String {
     world.ca.root.certificate.to_pem()
 }
 
 fn other_root() -> String {
-    countersign_testkit::chain::Ca::root("other", keys::p256_b(), START)
+    Ca::root("other", keys::p256_b(), START)
         .certificate
         .to_pem()
 }

@@ -1361,6 +1361,101 @@ async fn n6_only_another_order_or_a_lost_secret_asks_for_another_certificate() {
     }
 }
 
+/// What waits at the CA under a name that is no longer ordered is withdrawn, and the next name has another key.
+#[tokio::test]
+async fn n6_a_request_for_a_name_that_is_no_longer_ordered_is_withdrawn() {
+    for (case, then) in [("another name", Some("app")), ("deleted", None)] {
+        let world = World::new().with_internal_ca();
+        world.ca.state().signs_at_once = false;
+        world.web(json!({}));
+        world.settle("web").await;
+        world.ca.answers("sign", 403);
+        let rename = |name: &str| {
+            let patch = json!({"spec": {"certname": name}});
+            world.api.edit(Kind::Certificate, "web", &patch);
+        };
+        rename("db");
+        world.look("web").await.unwrap();
+        assert!(world.ca.state().requests.contains_key("db"), "{case}");
+        let first = world.secret_value("web-tls-pending", "key.pem");
+        match then {
+            Some(name) => {
+                rename(name);
+                world.look("web").await.unwrap();
+                assert_ne!(
+                    world.secret_value("web-tls-pending", "key.pem"),
+                    first,
+                    "{case}"
+                );
+                assert!(world.ca.state().requests.contains_key(name), "{case}");
+                // And back to what there is.
+                rename("web");
+                world.settle("web").await;
+                assert_eq!(world.phase("web"), "Signed", "{case}");
+            }
+            None => {
+                world.api.delete(Kind::Certificate, "web");
+                world.look("web").await.unwrap();
+                assert!(world.ca.state().certificates.get("web").is_none(), "{case}");
+            }
+        }
+        assert!(world.ca.state().requests.is_empty(), "{case}");
+        assert_eq!(
+            world.api.get(Kind::Secret, "web-tls-pending"),
+            None,
+            "{case}"
+        );
+    }
+}
+
+/// A CA that does not clean the former certificate still has it: whoever takes the change back has it again.
+#[tokio::test]
+async fn n6_a_change_that_the_ca_does_not_make_way_for_can_be_taken_back() {
+    for (case, answer) in [("refused", 500), ("not heard", 0)] {
+        let world = World::new().with_internal_ca();
+        world.web(json!({}));
+        world.settle("web").await;
+        let before = world.secret_value("web-tls", "cert.pem");
+        let edit = |names: Value| {
+            let patch = json!({"spec": {"dnsAltNames": names}});
+            world.api.edit(Kind::Certificate, "web", &patch);
+        };
+        world.ca.answers("clean", answer);
+        edit(json!(["www"]));
+        for _ in 0..3 {
+            world.look("web").await.unwrap();
+            world.wind(30);
+        }
+        assert_eq!(world.phase("web"), "Error", "{case}");
+        assert!(
+            message(&world.object("web"), "CertSigned").contains("cleaned"),
+            "{case}"
+        );
+        assert_eq!(world.secret_value("web-tls", "cert.pem"), before, "{case}");
+        edit(Value::Null);
+        world.look("web").await.unwrap();
+        world.settle("web").await;
+        assert_eq!(world.phase("web"), "Signed", "{case}");
+        assert_eq!(world.secret_value("web-tls", "cert.pem"), before, "{case}");
+        assert_eq!(
+            world.ca.state().certificates.get("web"),
+            before.as_ref(),
+            "{case}"
+        );
+        assert_eq!(
+            world.api.get(Kind::Secret, "web-tls-pending"),
+            None,
+            "{case}"
+        );
+        // And the change can be made again.
+        world.ca.obeys();
+        edit(json!(["www"]));
+        world.settle("web").await;
+        assert_eq!(world.phase("web"), "Signed", "{case}");
+        assert_eq!(world.leaf("web").alt_names().len(), 1, "{case}");
+    }
+}
+
 #[tokio::test]
 async fn n6_a_lost_secret_is_made_again() {
     for case in ["gone", "without its certificate"] {

@@ -20,6 +20,10 @@ enum Story {
     ManualSigning,
     Renewal,
     ReissueAfterAChange,
+    /// Another name of the spec, which is taken back in the middle.
+    ChangeTakenBack,
+    /// The same of the certname.
+    RenamingTakenBack,
     ReissueOfALostSecret,
     /// A stranger's request waits at the CA under the name.
     StaleRequest,
@@ -43,7 +47,11 @@ impl Story {
             // Phase, renewal, pair, annotations, status.
             Self::Renewal => 5,
             // Phase, key, clean, request, signature, pair, pending key, annotation, status.
-            Self::ReissueAfterAChange | Self::ReissueOfALostSecret => 9,
+            Self::ReissueOfALostSecret => 9,
+            // That the former pair is given up besides.
+            Self::ReissueAfterAChange | Self::ChangeTakenBack => 10,
+            // Phase, key, request, signature, pair, pending key, clean, annotation, status.
+            Self::RenamingTakenBack => 9,
             // The removal besides.
             Self::StaleRequest => 10,
             // Finalizer, Secret, annotation, status.
@@ -94,13 +102,19 @@ impl Story {
             }
             Self::Renewal
             | Self::ReissueAfterAChange
+            | Self::ChangeTakenBack
+            | Self::RenamingTakenBack
             | Self::ReissueOfALostSecret
             | Self::Deletion => {
                 world.web(json!({}));
                 world.settle("web").await;
                 match self {
                     Self::Renewal => world.wind(330 * DAY),
-                    Self::ReissueAfterAChange => {
+                    Self::RenamingTakenBack => {
+                        let renamed = json!({"spec": {"certname": "db"}});
+                        world.api.edit(Kind::Certificate, "web", &renamed);
+                    }
+                    Self::ReissueAfterAChange | Self::ChangeTakenBack => {
                         world.api.edit(
                             Kind::Certificate,
                             "web",
@@ -209,6 +223,10 @@ impl Story {
                 assert!(left > 300 * DAY, "{case}: {left}");
             }
             Self::TakingOver => assert_eq!(world.ca.calls(), [""; 0], "{case}"),
+            // A request may be left, which the program has not heard that the CA took; nobody has its key.
+            Self::RenamingTakenBack => {
+                assert!(!world.ca.state().certificates.contains_key("db"), "{case}");
+            }
             Self::CaBecomesReady => {
                 let ca = world.api.get(Kind::CertificateAuthority, "ca").unwrap();
                 assert_eq!(ca["status"]["phase"], "Ready", "{case}");
@@ -369,6 +387,29 @@ async fn a_deletion_in_the_middle_of_an_issue_leaves_no_certificate() {
             assert_eq!(world.api.get(Kind::Certificate, "web"), None, "{case}");
             assert!(world.ca.state().certificates.is_empty(), "{case}");
             world.web(json!({"dnsAltNames": ["www"]}));
+            story.play(&mut world).await;
+            story.check(&world, &case);
+        }
+    }
+}
+
+/// N6: the certificate that the CA has, not the one that it has cleaned.
+#[tokio::test]
+async fn a_change_that_is_taken_back_in_the_middle_leaves_the_certificate_that_the_ca_has() {
+    for (story, back) in [
+        (Story::ChangeTakenBack, json!({"dnsAltNames": null})),
+        (Story::RenamingTakenBack, json!({"certname": "web"})),
+    ] {
+        for last in 1..=story.least_writes() {
+            let case = format!("{story:?}, after write {last}");
+            let mut world = story.prepare().await;
+            world.fuse.light(last);
+            while !world.fuse.is_burnt() {
+                let _ended = world.look("web").await;
+            }
+            let back = json!({"spec": back});
+            world.api.edit(Kind::Certificate, "web", &back);
+            world.restart();
             story.play(&mut world).await;
             story.check(&world, &case);
         }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use countersign_enroll::ca::{Answer, CaFault, CaTrust, Fetched, Identity, Renewed, Submitted};
 use countersign_enroll::client::{CallError, ClientError};
 use countersign_pki::{
-    AltName, Certificate, CertificateTemplate, CheckedCsr, CsrLimits, KeyUsage, Serial,
-    SubjectBuilder, UnixTime, ext, pem, seal,
+    AltName, Certificate, CertificateTemplate, CheckedCsr, CsrLimits, Extension, KeyUsage, Serial,
+    SubjectBuilder, UnixTime, ext, oid, pem, seal,
 };
 use countersign_testkit::chain::{Ca, CrlFacts};
 use countersign_testkit::keys;
@@ -49,6 +49,8 @@ pub(super) struct State {
     pub(super) published: BTreeMap<String, Value>,
     /// The number of its revocation list.
     pub(super) list: u64,
+    /// The number of the one with everything that is revoked, where it has a path for that.
+    pub(super) full_list: Option<u64>,
     lists: BTreeMap<u64, String>,
     pub(super) now: UnixTime,
     serial: u64,
@@ -69,6 +71,7 @@ impl PlayedCa {
             connected: None,
             published: BTreeMap::new(),
             list: 1,
+            full_list: None,
             lists: BTreeMap::new(),
             now: START,
             serial: 100,
@@ -123,6 +126,16 @@ impl PlayedCa {
     }
 
     pub(super) fn certify_key(&self, certname: &str, spki: &[u8], names: &[AltName]) -> String {
+        self.certify_with(certname, spki, names, None)
+    }
+
+    fn certify_with(
+        &self,
+        certname: &str,
+        spki: &[u8],
+        names: &[AltName],
+        more: Option<Extension>,
+    ) -> String {
         let (now, life, serial) = {
             let mut state = self.state();
             state.serial += 1;
@@ -132,6 +145,7 @@ impl PlayedCa {
             ext::basic_constraints_leaf(),
             ext::key_usage(KeyUsage::DIGITAL_SIGNATURE),
         ];
+        extensions.extend(more);
         if !names.is_empty() {
             extensions.push(ext::subject_alt_name(names, false));
         }
@@ -293,6 +307,8 @@ impl Connection {
                 state.requests.remove(certname);
                 state.certificates.remove(certname);
             }
+            // As at Countersign, an administrator's name is not cleaned by accident.
+            "clean" if self.is_administrators(certname) => return Ok(refused(403)),
             // To clean, by force or not.
             _ => {
                 let mut state = self.ca.state();
@@ -318,12 +334,22 @@ impl Connection {
         if self.ca.state().certificates.contains_key(certname) {
             return Ok(refused(409));
         }
-        let text = self.ca.certify(certname, request);
+        let csr = CheckedCsr::from_pem(request.as_bytes(), &CsrLimits::STANDARD).unwrap();
+        let rights = ext::utf8_extension(oid::PP_CLI_AUTH, "true", false);
+        let text = self
+            .ca
+            .certify_with(certname, csr.spki_der(), csr.alt_names(), Some(rights));
         self.ca
             .state()
             .certificates
             .insert(certname.to_owned(), text);
         self.ca.changed(Answer::Done)
+    }
+
+    fn is_administrators(&self, certname: &str) -> bool {
+        let state = self.ca.state();
+        let found = state.certificates.get(certname);
+        found.is_some_and(|text| leaf(text).extension(&oid::PP_CLI_AUTH).is_some())
     }
 
     fn renew_now(&self, request: &str) -> Result<Renewed, CaFault> {
@@ -348,6 +374,28 @@ impl Connection {
         })
     }
 
+    fn list_of(&self, number: u64) -> String {
+        let mut state = self.ca.state();
+        let list = state.lists.entry(number);
+        // Signed again it would be another text.
+        let list = list.or_insert_with(|| self.ca.root.crl(&CrlFacts::good(number, START)));
+        list.clone()
+    }
+
+    fn full_list_now(&self) -> Result<Option<String>, CaFault> {
+        match self.ca.note("full-crl", "", self.identity)? {
+            Some(status) => Err(CaFault::Refused {
+                resource: "certificate_revocation_list/full",
+                status,
+                body: self.ca.state().body.clone(),
+            }),
+            None => {
+                let number = self.ca.state().full_list;
+                Ok(number.map(|number| self.list_of(number)))
+            }
+        }
+    }
+
     fn list_now(&self) -> Result<String, CaFault> {
         let resource = "certificate_revocation_list/ca";
         match self.ca.note("crl", "", self.identity)? {
@@ -365,12 +413,8 @@ impl Connection {
                 })
             }
             None => {
-                let mut state = self.ca.state();
-                let number = state.list;
-                let list = state.lists.entry(number);
-                // Signed again it would be another text.
-                let list = list.or_insert_with(|| self.ca.root.crl(&CrlFacts::good(number, START)));
-                Ok(list.clone())
+                let number = self.ca.state().list;
+                Ok(self.list_of(number))
             }
         }
     }
@@ -422,6 +466,10 @@ impl CaClient for Connection {
 
     fn revocation_list(&mut self) -> BoxFuture<'_, Result<String, CaFault>> {
         std::future::ready(self.list_now()).boxed()
+    }
+
+    fn full_revocation_list(&mut self) -> BoxFuture<'_, Result<Option<String>, CaFault>> {
+        std::future::ready(self.full_list_now()).boxed()
     }
 
     fn authority_certificates(&mut self) -> BoxFuture<'_, Result<String, CaFault>> {

@@ -1,6 +1,6 @@
 //! Countersign itself is the authority behind an internal CertificateAuthority.
 
-use countersign_pki::oid;
+use countersign_pki::{Crl, oid, pem};
 use countersign_testkit::deadline::ask_again;
 use serde_json::json;
 
@@ -207,6 +207,28 @@ fn certificates_follow_their_spec_their_secret_and_their_end() {
     assert_eq!(
         certificate["status"]["notAfter"],
         renewed.not_after().to_string()
+    );
+
+    // Agents are served the list of infrastructure nodes; the Secret has everything that was revoked.
+    let refresh = json!({"spec": {"crlRefreshInterval": "10s"}});
+    stage.patch("CertificateAuthority", "production", refresh);
+    let revoked = || -> Vec<_> {
+        let (_, value) = stage.secret("production-ca-crl").unwrap();
+        let text = value("ca_crl.pem");
+        let block = pem::decode_first(text.as_bytes(), &pem::PemLimits::BUNDLE);
+        let list = Crl::parse(&block.unwrap().unwrap().der).unwrap();
+        list.serials().collect()
+    };
+    let is_full = ask_again(super::PATIENCE, || {
+        let revoked = revoked();
+        let expected = [first.serial(), second.serial()];
+        expected.iter().all(|it| revoked.contains(it)).then_some(())
+    });
+    assert!(
+        is_full.is_some(),
+        "{:?}: {}",
+        revoked(),
+        site.operator.log()
     );
 
     // Another certname: the former one is cleaned at the authority.

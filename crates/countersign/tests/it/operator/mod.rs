@@ -231,8 +231,9 @@ struct Behind {
 impl Behind {
     fn start(stage: &Stage, more: &str) -> Self {
         let installation = Installation::new();
+        // Agents are served the short list: what the operator keeps does not depend on that.
         let config = format!(
-            "puppet: {{allow_subject_alt_names: true, allow_authorization_extensions: true, auto_renewal: true}}\n{more}"
+            "puppet: {{allow_subject_alt_names: true, allow_authorization_extensions: true, auto_renewal: true, infra_crl: true}}\n{more}"
         );
         let config = stage.file("serve.yaml", &config);
         let server = installation.serve(&["--config", config.to_str().unwrap()]);
