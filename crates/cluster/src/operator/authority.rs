@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 use super::ca::{CA_CERTIFICATES, Unusable};
 use super::calls::Kind;
-use super::certificate::PENDING;
+use super::certificate::{PENDING, REQUESTING};
 use super::events::Event;
 use super::holding;
 use super::object::{
-    AUTHORITY_LABEL, AuthorityObject, GROUP, ObjectName, PAUSED_CONDITION, VERSION,
-    controller_reference,
+    AUTHORITY_LABEL, AuthorityObject, CertificateObject, GROUP, ObjectName, PAUSED_CONDITION,
+    VERSION, controller_reference,
 };
 use super::renewing::with_causes;
 use super::secret::{NewSecret, Secret};
@@ -26,6 +26,7 @@ impl Operator {
         let Some(authority) = self.index().authority(name) else {
             self.list_gate().forget(name);
             self.full_list_gate().forget(name);
+            self.export_began(name, false);
             self.metrics.operator.forget_authority(name);
             return Ok(Next::Done);
         };
@@ -123,6 +124,16 @@ impl Operator {
         };
         let service = self.service(authority).await?;
         let was_ready = authority.phase() == "Ready";
+        if !was_ready && let Some(awaited) = self.awaited(authority) {
+            let message = format!(
+                "the CA answers; Certificate {} is issued before it is ready",
+                awaited.name
+            );
+            let wanted = not_external(authority, NewStatus::phase("Initializing"));
+            let wanted = wanted.condition(READY_CONDITION, false, "ExportPending", message);
+            self.say_of_authority(authority, &wanted).await?;
+            return Ok(Next::After(LOOK_AT_EXPORT));
+        }
         let wanted = NewStatus::phase("Ready")
             .with("caSecretName", json!(name.name))
             .with("serviceName", json!(service))
@@ -134,6 +145,7 @@ impl Operator {
                 "the CA issues certificates",
             );
         let authority = self.say_of_authority(authority, &wanted).await?;
+        self.export_began(&authority.meta.name, false);
         if !was_ready {
             let event = Event::normal("CAInitialized", "the CA issues certificates");
             self.tell(Kind::CertificateAuthority, &authority.meta, &event)
@@ -142,6 +154,36 @@ impl Operator {
         self.forget_failures(&authority.meta.name);
         let authority = self.operator_identity(&authority).await?;
         self.refresh_list(&authority).await
+    }
+
+    /// Whether a Certificate is the one that is issued together with the CA that the operator was told of: that of the CA's
+    /// own server. It does not wait for the CA to be ready.
+    pub(super) fn is_exported(
+        &self,
+        authority: &AuthorityObject,
+        certificate: &CertificateObject,
+    ) -> bool {
+        self.makes_administrators(authority)
+            && self
+                .index()
+                .server_certificate(&authority.meta.name)
+                .as_ref()
+                == Some(&certificate.meta.name)
+    }
+
+    /// That Certificate, as long as a CA that becomes ready waits for its Secret. One that fails is not waited for, and
+    /// nothing is waited for long.
+    fn awaited(&self, authority: &AuthorityObject) -> Option<ObjectName> {
+        let name = self.index().server_certificate(&authority.meta.name)?;
+        let certificate = self.index().certificate(&name)?;
+        let is_under_way = self.is_exported(authority, &certificate)
+            && !certificate.meta.deleting
+            && !certificate.meta.is_paused()
+            && !self.index().has_secret(&certificate.secret())
+            && matches!(certificate.phase(), "" | PENDING | REQUESTING);
+        let began = self.export_began(&authority.meta.name, is_under_way)?;
+        let waited = self.now().seconds_since(began);
+        (0..EXPORT_PATIENCE).contains(&waited).then_some(name)
     }
 
     /// The Secret with the CA's certificates: fetched from the authority that the operator was told of, else whatever
@@ -383,3 +425,6 @@ const SIGNING_CONDITION: &str = "OperatorSigningReady";
 const MAX_FAILURES: u32 = 5;
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 const AFTER_FAILURE: Duration = Duration::from_secs(10);
+const LOOK_AT_EXPORT: Duration = Duration::from_secs(1);
+/// Seconds that a CA waits for the Certificate of its server.
+const EXPORT_PATIENCE: i64 = 30;

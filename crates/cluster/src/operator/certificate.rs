@@ -64,9 +64,15 @@ impl Operator {
         let further = self.further_names(&certificate, authority.as_deref());
         let order = Order::read(&certificate.spec, &further);
         let rival = self.index().rival(&certificate);
+        let is_awaited = roots.is_some()
+            && authority
+                .as_ref()
+                .filter(|authority| !authority.is_ready())
+                .is_some_and(|authority| self.is_exported(authority, &certificate));
         let standing = standing(&Observed {
             certificate: &certificate,
             authority: authority.as_deref(),
+            is_awaited,
             rival: rival.as_ref(),
             order: &order,
             holding: &holding,

@@ -93,6 +93,8 @@ pub(crate) struct Operator {
     list_gate: Mutex<Gate>,
     /// How soon a CA that had no full revocation list is asked for one again.
     full_list_gate: Mutex<Gate>,
+    /// Since when each CA that is not ready yet waits for the Certificate of its server.
+    exports: Mutex<BTreeMap<ObjectName, UnixTime>>,
     /// How often each CA has not answered in a row.
     failures: Mutex<BTreeMap<ObjectName, u32>>,
     /// The SigningPolicies that the authority has, by CA.
@@ -152,6 +154,7 @@ impl Operator {
             gate: Mutex::default(),
             list_gate: Mutex::default(),
             full_list_gate: Mutex::default(),
+            exports: Mutex::default(),
             failures: Mutex::default(),
             given: Mutex::default(),
             queue: Queue::default(),
@@ -303,6 +306,19 @@ impl Operator {
 
     fn given(&self) -> MutexGuard<'_, BTreeMap<ObjectName, Given>> {
         self.given.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Since when a CA waits for a Certificate; not at all, if it does not.
+    fn export_began(&self, name: &ObjectName, is_under_way: bool) -> Option<UnixTime> {
+        let now = self.now();
+        let mut exports = self.exports.lock().unwrap_or_else(PoisonError::into_inner);
+        match is_under_way {
+            true => Some(*exports.entry(name.clone()).or_insert(now)),
+            false => {
+                exports.remove(name);
+                None
+            }
+        }
     }
 
     fn count_failure(&self, name: &ObjectName) -> u32 {

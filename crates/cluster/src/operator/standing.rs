@@ -14,6 +14,8 @@ use super::renewal::{self, Due};
 pub(crate) struct Observed<'a> {
     pub(crate) certificate: &'a CertificateObject,
     pub(crate) authority: Option<&'a AuthorityObject>,
+    /// Whether its CA waits for it before it is ready.
+    pub(crate) is_awaited: bool,
     /// Who had the name first.
     pub(crate) rival: Option<&'a ObjectName>,
     pub(crate) order: &'a Result<Order, OrderFault>,
@@ -55,6 +57,7 @@ pub(crate) fn standing(observed: &Observed<'_>) -> Standing {
     let Observed {
         certificate,
         authority,
+        is_awaited,
         rival,
         order,
         holding,
@@ -63,6 +66,7 @@ pub(crate) fn standing(observed: &Observed<'_>) -> Standing {
     let Some(authority) = authority else {
         return Standing::NoAuthority;
     };
+    let is_ready = authority.is_ready() || *is_awaited;
     if let Some(rival) = rival {
         let message = format!(
             "Certificate {} has the certname {} at this CA; this one is issued when that is gone",
@@ -96,7 +100,7 @@ pub(crate) fn standing(observed: &Observed<'_>) -> Standing {
             }
             Ok(Due::Ended) => Why::Ended,
             Ok(due @ (Due::Later(_) | Due::Cooling(_))) => return Standing::Held(due),
-            Ok(Due::Renewal) if authority.is_ready() => return Standing::Held(Due::Renewal),
+            Ok(Due::Renewal) if is_ready => return Standing::Held(Due::Renewal),
             // It is still valid: whoever uses it does not have to know that the CA is away.
             Ok(Due::Renewal) => return Standing::Held(Due::Later(LOOK_AT_CA)),
             Err(Misfit::Changed) => Why::Changed,
@@ -114,7 +118,7 @@ pub(crate) fn standing(observed: &Observed<'_>) -> Standing {
     if let Err(fault) = order {
         return refused(FAILED, fault.to_string());
     }
-    match authority.is_ready() {
+    match is_ready {
         true => Standing::Wanted(wanted),
         false => Standing::NotReady,
     }
@@ -403,6 +407,7 @@ mod tests {
             let standing = standing(&Observed {
                 certificate: &certificate,
                 authority: ca.as_ref(),
+                is_awaited: false,
                 rival,
                 order: &order,
                 holding: &holding,

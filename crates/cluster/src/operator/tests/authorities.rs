@@ -207,6 +207,111 @@ async fn a02_n15_a_ca_that_the_operator_was_told_of_needs_nothing_else() {
     }
 }
 
+/// What the setup of a CA exports: the Secret of its server's Certificate is there when the CA is ready.
+#[tokio::test]
+async fn n15_the_certificate_of_the_cas_server_is_issued_before_the_ca_is_ready() {
+    for (case, is_named, awaited, names) in [
+        ("the first", false, "app", &[][..]),
+        (
+            "the one that a Server names",
+            true,
+            "web",
+            &["DNS:ca-internal.ns.svc"],
+        ),
+    ] {
+        let world = World::told();
+        world.ca.state().signs_at_once = false;
+        world.web(json!({}));
+        world.certificate("app", json!({"certname": "app"}));
+        if is_named {
+            let config = json!({"metadata": {"name": "prod"}, "spec": {"authorityRef": "ca"}});
+            world.api.put(Kind::Config, config);
+            let server = json!({"configRef": "prod", "ca": true, "certificateRef": "web"});
+            let server = json!({"metadata": {"name": "s"}, "spec": server});
+            world.api.put(Kind::Server, server);
+        }
+        internal(&world, json!({}));
+        for _ in 0..2 {
+            assert_eq!(world.look_at_ca().await, Ok(after(1)), "{case}");
+            assert_eq!(phase(&world), "Initializing", "{case}");
+            assert_eq!(is(&world, "CAReady"), "False ExportPending", "{case}");
+            assert!(message(&ca(&world), "CAReady").contains(awaited), "{case}");
+        }
+        for name in ["app", "web"] {
+            world.ca.calls();
+            world.settle(name).await;
+            let expected = if name == awaited { "Signed" } else { "Pending" };
+            assert_eq!(world.phase(name), expected, "{case}: {name}");
+            let is_asked = !world.ca.calls().is_empty();
+            assert_eq!(is_asked, name == awaited, "{case}: {name}");
+        }
+        let leaf = world.leaf(awaited);
+        let found: Vec<String> = leaf
+            .alt_names()
+            .iter()
+            .map(|it| it.to_puppet_text())
+            .collect();
+        assert_eq!(found, names, "{case}");
+        world.look_at_ca().await.unwrap();
+        assert_eq!(phase(&world), "Ready", "{case}");
+        for name in ["app", "web"] {
+            world.settle(name).await;
+            assert_eq!(world.phase(name), "Signed", "{case}: {name}");
+        }
+        assert_eq!(world.leaf(awaited), leaf, "{case}: once");
+    }
+}
+
+#[tokio::test]
+async fn n15_a_ca_does_not_wait_for_a_certificate_in_vain() {
+    let paused = json!({"metadata": {"annotations": {"openvox.voxpupuli.org/paused": "true"}}});
+    for (case, looks) in [
+        ("it is paused", 1),
+        ("it is refused", 2),
+        ("it is deleted", 1),
+        ("its Secret is there", 1),
+        ("it is the only one, the operator's own", 1),
+        ("nobody looks at it", 31),
+        ("nobody signs it", 31),
+    ] {
+        let world = World::told();
+        internal(&world, json!({}));
+        if !case.contains("only one") {
+            world.web(json!({}));
+        }
+        match case {
+            "it is paused" => world.api.edit(Kind::Certificate, "web", &paused),
+            "it is refused" => world.ca.answers("submit", 400 + 3),
+            "it is deleted" => {
+                let kept = json!({"metadata": {"finalizers": ["somebody.example.com/x"]}});
+                world.api.edit(Kind::Certificate, "web", &kept);
+                world.api.delete(Kind::Certificate, "web");
+            }
+            "its Secret is there" => {
+                let text = world.issued("web", keys::rsa2048_c(), 300);
+                let key = crate::operator::tests::world::pkcs1(keys::rsa2048_c());
+                let pair = [("cert.pem", text.as_str()), ("key.pem", key.as_str())];
+                world.api.put(Kind::Secret, secret("web-tls", &pair));
+            }
+            "nobody signs it" => {
+                world.ca.state().signs_at_once = false;
+                world.ca.answers("sign", 403);
+            }
+            _ => {}
+        }
+        for look in 1..=looks {
+            assert_ne!(phase(&world), "Ready", "{case}: {look}");
+            world.look_at_ca().await.unwrap();
+            if case.ends_with("refused") || case.ends_with("signs it") {
+                world.look("web").await.unwrap();
+            }
+            world.wind(1);
+        }
+        assert_eq!(phase(&world), "Ready", "{case}");
+        assert_eq!(is(&world, "CAReady"), "True CAInitialized", "{case}");
+    }
+}
+
 #[tokio::test]
 async fn n12_a_ca_that_cannot_issue_says_so() {
     for answer in [0, 503] {
@@ -224,6 +329,8 @@ async fn n12_a_ca_that_cannot_issue_says_so() {
         assert_eq!(world.settle("web").await, after(10), "{answer}");
         assert_eq!(world.phase("web"), "Pending", "{answer}");
         world.ca.obeys();
+        world.look_at_ca().await.unwrap();
+        world.settle("web").await;
         world.look_at_ca().await.unwrap();
         assert_eq!(phase(&world), "Ready", "{answer}");
         assert_eq!(is(&world, "CAReady"), "True CAInitialized", "{answer}");

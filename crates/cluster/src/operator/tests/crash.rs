@@ -32,6 +32,8 @@ enum Story {
     /// Of a Certificate whose request nobody has signed.
     DeletionBeforeSigning,
     CaBecomesReady,
+    /// The same with the Certificate of its server.
+    CaBecomesReadyWithItsServer,
 }
 
 impl Story {
@@ -60,6 +62,8 @@ impl Story {
             Self::Deletion | Self::DeletionBeforeSigning => 2,
             // Secrets of the CA, Service, status, identity and its status, and its Certificate's own writes.
             Self::CaBecomesReady => 14,
+            // A status of the CA that waits, and what a first issue writes.
+            Self::CaBecomesReadyWithItsServer => 24,
         }
     }
 
@@ -67,7 +71,7 @@ impl Story {
     async fn prepare(self) -> World {
         let world = match self {
             Self::ManualSigning => World::new().with_external_ca(),
-            Self::CaBecomesReady => World::told(),
+            Self::CaBecomesReady | Self::CaBecomesReadyWithItsServer => World::told(),
             _ => World::new().with_internal_ca(),
         };
         world.ca.state().signs_at_once = self == Self::FirstIssue;
@@ -88,7 +92,10 @@ impl Story {
                     .insert("web".to_owned(), request.to_string());
             }
             Self::TakingOver => world.web_signed(json!({}), 300),
-            Self::CaBecomesReady => {
+            Self::CaBecomesReady | Self::CaBecomesReadyWithItsServer => {
+                if self == Self::CaBecomesReadyWithItsServer {
+                    world.web(json!({}));
+                }
                 world.api.put(
                     Kind::CertificateAuthority,
                     json!({"metadata": {"name": "ca"}, "spec": {}}),
@@ -148,6 +155,12 @@ impl Story {
         match self {
             Self::CaBecomesReady => vec![
                 Key::Authority(named("ca")),
+                Key::Certificate(named("ca-operator-signing")),
+                Key::Policies(named("ca")),
+            ],
+            Self::CaBecomesReadyWithItsServer => vec![
+                Key::Authority(named("ca")),
+                Key::Certificate(named("web")),
                 Key::Certificate(named("ca-operator-signing")),
                 Key::Policies(named("ca")),
             ],
@@ -227,7 +240,7 @@ impl Story {
             Self::RenamingTakenBack => {
                 assert!(!world.ca.state().certificates.contains_key("db"), "{case}");
             }
-            Self::CaBecomesReady => {
+            Self::CaBecomesReady | Self::CaBecomesReadyWithItsServer => {
                 let ca = world.api.get(Kind::CertificateAuthority, "ca").unwrap();
                 assert_eq!(ca["status"]["phase"], "Ready", "{case}");
                 assert_eq!(
@@ -321,8 +334,13 @@ impl Story {
             self.play(&mut world).await;
             assert_eq!(world.restarts, 1, "{case}");
             self.check(&world, &case);
+            let mut is_exported = self != Self::CaBecomesReadyWithItsServer;
             for (kind, object) in world.api.history() {
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                if kind == "certificateauthorities" && object["status"]["phase"] == "Ready" {
+                    assert!(is_exported, "{case}: ready before the Secret of its server");
+                }
+                is_exported |= kind == "secrets" && name == "web-tls";
                 if kind == "secrets" && name.ends_with("-tls") {
                     assert!(is_pair(&object), "{case}: {name} at some moment");
                 }
@@ -419,6 +437,7 @@ async fn a_change_that_is_taken_back_in_the_middle_leaves_the_certificate_that_t
 #[tokio::test]
 async fn a_ca_that_becomes_ready_survives_any_end() {
     Story::CaBecomesReady.run().await;
+    Story::CaBecomesReadyWithItsServer.run().await;
 }
 
 /// More writes than anything makes.

@@ -4,7 +4,7 @@ use countersign_pki::{Crl, oid, pem};
 use countersign_testkit::deadline::ask_again;
 use serde_json::json;
 
-use super::{Site, condition};
+use super::{Behind, Site, Stage, condition};
 
 #[test]
 fn an_internal_authority_gets_ready_and_the_page_s_examples_reach_signed() {
@@ -270,6 +270,28 @@ fn certificates_follow_their_spec_their_secret_and_their_end() {
         "{}",
         site.operator.log()
     );
+}
+
+/// As the setup of a CA exports it: who sees that the CA is ready finds the Secret of its server.
+#[test]
+fn the_certificate_of_the_authoritys_server_is_there_when_it_is_ready() {
+    let stage = Stage::start();
+    let behind = Behind::start(&stage, "");
+    let server = json!({"authorityRef": "production", "certname": "puppet.example.com"});
+    stage.create("Certificate", "server", server);
+    let other = json!({"authorityRef": "production", "certname": "web.example.com"});
+    stage.create("Certificate", "web", other);
+    stage.create("CertificateAuthority", "production", json!({}));
+    let access = behind.access();
+    let access: Vec<&str> = access.iter().map(String::as_str).collect();
+    let _operator = stage.operator(&access);
+    stage.in_phase("CertificateAuthority", "production", "Ready");
+    assert!(stage.secret("server-tls").is_some());
+    for name in ["server", "web", "production-operator-signing"] {
+        stage.in_phase("Certificate", name, "Signed");
+        let leaf = stage.pair(name);
+        assert!(leaf.extension(&oid::PP_CLI_AUTH).is_none(), "{name}");
+    }
 }
 
 #[test]
