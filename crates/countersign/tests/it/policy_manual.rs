@@ -67,6 +67,21 @@ impl Reader {
         fs::copy(file, self.path("here").join(name)).unwrap();
     }
 
+    /// The folder that the commands run in.
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.path("here")
+    }
+
+    /// What the last commands printed.
+    pub(crate) fn printed(&self) -> &str {
+        &self.printed
+    }
+
+    /// The server that runs.
+    pub(crate) fn server(&self) -> &ServerProcess {
+        self.server.as_ref().unwrap()
+    }
+
     fn path(&self, below: &str) -> PathBuf {
         self.folder.path().join(below)
     }

@@ -302,7 +302,6 @@ impl PuppetDoor {
                 Route::Certificate(_)
                 | Route::Crl
                 | Route::FullCrl
-                | Route::FullCrl
                 | Route::CrlUpdate
                 | Route::CertificateRequest(_)
                 | Route::CertificateRenewal

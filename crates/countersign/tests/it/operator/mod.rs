@@ -4,6 +4,7 @@
 mod admission;
 mod external;
 mod internal;
+mod manual;
 mod policies;
 
 use std::path::PathBuf;
@@ -33,16 +34,7 @@ struct Stage {
 
 impl Stage {
     fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let settings = ApiServerSettings {
-            controllers: Controllers::None,
-            ..ApiServerSettings::default()
-        };
-        let api = ApiServer::start(&folder.path().join("api"), &settings);
-        let stage = Self {
-            api: api.unwrap_or_else(|fault| panic!("{fault}")),
-            folder,
-        };
+        let stage = Self::without_kinds();
         let definitions = [
             include_str!("../../../../../deploy/crds/certificates.yaml"),
             include_str!("../../../../../deploy/crds/certificateauthorities.yaml"),
@@ -50,15 +42,33 @@ impl Stage {
             "{apiVersion: v1, kind: Namespace, metadata: {name: puppet}}\n",
         ];
         stage.apply(&definitions.join("---\n"));
+        stage.has_kinds();
+        stage
+    }
+
+    /// Nobody has brought the operator's kinds yet.
+    fn without_kinds() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = ApiServerSettings {
+            controllers: Controllers::None,
+            ..ApiServerSettings::default()
+        };
+        let api = ApiServer::start(&folder.path().join("api"), &settings);
+        Self {
+            api: api.unwrap_or_else(|fault| panic!("{fault}")),
+            folder,
+        }
+    }
+
+    fn has_kinds(&self) {
         let served = ask_again(PATIENCE, || {
             let kinds = ["certificates", "certificateauthorities", "signingpolicies"];
             let mut kinds = kinds.iter();
             kinds
-                .all(|kind| stage.call("GET", &format!("{GROUP}/{kind}"), None).0 == 200)
+                .all(|kind| self.call("GET", &format!("{GROUP}/{kind}"), None).0 == 200)
                 .then_some(())
         });
         assert!(served.is_some(), "the kinds are not served");
-        stage
     }
 
     fn apply(&self, text: &str) {
