@@ -17,6 +17,7 @@ use super::object::{
 };
 use super::renewing::with_causes;
 use super::secret::{NewSecret, Secret};
+use super::standing::is_operators;
 use super::status::{NewStatus, is_true};
 use super::{Next, Operator, Pass, ca};
 use crate::api::CallFault;
@@ -285,9 +286,24 @@ impl Operator {
         authority: &Arc<AuthorityObject>,
     ) -> Pass<Arc<AuthorityObject>> {
         let name = authority.own("operator-signing");
-        let found = self.index().certificate(&name);
+        let mut found = self.index().certificate(&name);
         let may_bootstrap =
             self.settings.authority.is_some() || self.bootstrap_secret(authority).is_some();
+        let certname = self.operator_certname(authority);
+        if let Some(own) = &found
+            && is_operators(own, authority)
+            && authority.operator_certnames().contains(&own.spec.certname)
+            && own.spec.certname != certname
+        {
+            // Another CA of this name had the usual one first.
+            let patch = json!({
+                "metadata": {"resourceVersion": own.meta.version, "uid": own.meta.uid},
+                "spec": {"certname": certname},
+            });
+            let written = self.calls.patch(Kind::Certificate, &name, &patch).await?;
+            self.index().written(Kind::Certificate, &written);
+            found = self.index().certificate(&name);
+        }
         if found.is_none() && may_bootstrap {
             let object = json!({
                 "apiVersion": format!("{GROUP}/{VERSION}"),
@@ -300,7 +316,7 @@ impl Operator {
                 },
                 "spec": {
                     "authorityRef": authority.meta.name.name,
-                    "certname": authority.operator_certname(),
+                    "certname": certname,
                 },
             });
             match self
@@ -354,6 +370,17 @@ impl Operator {
                 .await;
         }
         Ok(said)
+    }
+
+    /// The certname of the operator at an internal CA.
+    pub(super) fn operator_certname(&self, authority: &AuthorityObject) -> String {
+        match self.settings.authority {
+            Some(_) => self.index().operator_certname(authority),
+            None => {
+                let [usual, _] = authority.operator_certnames();
+                usual
+            }
+        }
     }
 
     /// The Secret with the certificate of the CA's own server, which may sign before the operator has its own.

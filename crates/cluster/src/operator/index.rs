@@ -14,6 +14,7 @@ use super::object::{
     AuthorityObject, CertificateObject, ConfigObject, Meta, ObjectName, PolicyObject, PoolObject,
     ServerObject,
 };
+use super::standing::is_operators;
 use crate::index::Change;
 
 /// Something to be looked at.
@@ -204,6 +205,38 @@ impl Index {
         let others = self.certificates_of(authority).into_iter();
         let mut others = others.filter(|it| it.meta.name.name != own);
         others.next().map(|it| it.meta.name.clone())
+    }
+
+    /// The certname of the operator at a CA, where one authority is behind all internal ones: names are unique there. Of
+    /// several CAs of one name the first has the usual one. Whatever it has obtained it keeps.
+    pub(crate) fn operator_certname(&self, authority: &AuthorityObject) -> String {
+        let [usual, further] = authority.operator_certnames();
+        match self.obtained_by_operator(authority) {
+            Some(name) if name == usual => return usual,
+            Some(name) if name == further => return further,
+            Some(_) | None => {}
+        }
+        let age = |it: &AuthorityObject| (it.meta.created, it.meta.name.namespace.clone());
+        let is_first = |other: &AuthorityObject| match self.obtained_by_operator(other) {
+            Some(name) => name == usual,
+            None => age(other) < age(authority),
+        };
+        let mut others = self.authorities.values().filter(|other| {
+            other.meta.name.name == authority.meta.name.name
+                && other.meta.name.namespace != authority.meta.name.namespace
+                && other.external.is_none()
+        });
+        match others.any(|other| is_first(other)) {
+            true => further,
+            false => usual,
+        }
+    }
+
+    /// The name of the certificate that the operator has obtained at a CA.
+    fn obtained_by_operator(&self, authority: &AuthorityObject) -> Option<String> {
+        let own = self.certificates.get(&authority.own("operator-signing"))?;
+        let own = Some(own).filter(|own| is_operators(own, authority))?;
+        own.obtained_name().map(str::to_owned)
     }
 
     pub(crate) fn neighbours(&self, namespace: &str) -> Neighbours {
@@ -533,6 +566,90 @@ mod tests {
             Change::Gone(certificate("a", "web")),
         );
         assert_eq!(rival(&index, "aa"), None);
+    }
+
+    #[test]
+    fn of_two_cas_of_one_name_one_has_the_usual_name_of_the_operator() {
+        let ca = |namespace: &str, created: &str, spec: Value| {
+            json!({"metadata": {"namespace": namespace, "name": "ca", "uid": namespace,
+                   "creationTimestamp": format!("2026-01-0{created}T00:00:00Z")}, "spec": spec})
+        };
+        let own = |namespace: &str, obtained: &str| {
+            json!({
+                "metadata": {
+                    "namespace": namespace, "name": "ca-operator-signing",
+                    "annotations": {"countersign.dev/obtained": format!("{obtained}/abc")},
+                    "ownerReferences": [{"kind": "CertificateAuthority", "name": "ca",
+                                         "uid": namespace, "controller": true}],
+                },
+                "spec": {"authorityRef": "ca", "certname": obtained},
+            })
+        };
+        let internal = || json!({});
+        let external = || json!({"external": {"url": "https://x"}});
+        for (case, objects, certificates, expected) in [
+            (
+                "alone",
+                vec![ca("b", "2", internal())],
+                vec![],
+                "ca-operator",
+            ),
+            (
+                "the first",
+                vec![ca("b", "1", internal()), ca("a", "2", internal())],
+                vec![],
+                "ca-operator",
+            ),
+            (
+                "the second",
+                vec![ca("b", "2", internal()), ca("a", "1", internal())],
+                vec![],
+                "ca-operator.b",
+            ),
+            (
+                "of the same second",
+                vec![ca("b", "1", internal()), ca("a", "1", internal())],
+                vec![],
+                "ca-operator.b",
+            ),
+            (
+                "the other one is external",
+                vec![ca("b", "2", internal()), ca("a", "1", external())],
+                vec![],
+                "ca-operator",
+            ),
+            (
+                "the second, which has obtained the usual name",
+                vec![ca("b", "2", internal()), ca("a", "1", internal())],
+                vec![own("b", "ca-operator")],
+                "ca-operator",
+            ),
+            (
+                "the first, and the second has it",
+                vec![ca("b", "1", internal()), ca("a", "2", internal())],
+                vec![own("a", "ca-operator")],
+                "ca-operator.b",
+            ),
+            (
+                "the second, and the first has gone meanwhile",
+                vec![ca("b", "2", internal())],
+                vec![own("b", "ca-operator.b")],
+                "ca-operator.b",
+            ),
+            (
+                "a new one, and the other has its own",
+                vec![ca("b", "2", internal()), ca("a", "1", internal())],
+                vec![own("a", "ca-operator.a")],
+                "ca-operator",
+            ),
+        ] {
+            let mut index = Index::default();
+            let kind = Kind::CertificateAuthority;
+            index.apply(kind, None, Change::All(objects));
+            index.apply(Kind::Certificate, None, Change::All(certificates));
+            let authority = index.authority(&ObjectName::new("b", "ca")).unwrap();
+            assert_eq!(index.operator_certname(&authority), expected, "{case}");
+        }
     }
 
     #[test]

@@ -247,9 +247,12 @@ impl AuthorityObject {
         self.meta.name.beside(name)
     }
 
-    /// The certname of the operator at this CA.
-    pub(crate) fn operator_certname(&self) -> String {
-        format!("{}-operator", self.meta.name.name)
+    /// The certnames that the operator may have at this CA: the usual one, and the one where another CA of the same name,
+    /// behind the same authority, has that.
+    pub(crate) fn operator_certnames(&self) -> [String; 2] {
+        let usual = format!("{}-operator", self.meta.name.name);
+        let further = format!("{usual}.{}", self.meta.name.namespace);
+        [usual, further]
     }
 
     pub(crate) fn phase(&self) -> &str {

@@ -164,7 +164,7 @@ impl Operator {
             .iter()
             .map(|(policy, spec)| json!({"name": policy.meta.name.name, "spec": spec}));
         let document = json!({
-            "operator": authority.operator_certname(),
+            "operator": self.operator_certname(authority),
             "policies": policies.collect::<Vec<_>>(),
         });
         let digest = fingerprint_sha256(document.to_string().as_bytes()).to_hex();

@@ -161,9 +161,10 @@ fn of_pair(
 
 /// Whether it asks for the operator's own name without being the operator's own.
 fn is_reserved(certificate: &CertificateObject, authority: &AuthorityObject) -> bool {
-    let reserved = authority.operator_certname();
+    let certname = &certificate.spec.certname;
+    let mut reserved = authority.operator_certnames().into_iter();
     authority.external.is_none()
-        && certificate.spec.certname.eq_ignore_ascii_case(&reserved)
+        && reserved.any(|it| certname.eq_ignore_ascii_case(&it))
         && !is_operators(certificate, authority)
 }
 
@@ -276,6 +277,14 @@ mod tests {
             (
                 "the operator's own name",
                 json!({"authorityRef": "ca", "certname": "CA-operator"}),
+                Some(authority(json!({}), "Ready")),
+                None,
+                Holding::Absent,
+                refused("reserved"),
+            ),
+            (
+                "the one that it may have elsewhere",
+                json!({"authorityRef": "ca", "certname": "ca-operator.ns"}),
                 Some(authority(json!({}), "Ready")),
                 None,
                 Holding::Absent,

@@ -527,6 +527,58 @@ async fn n13_the_operator_goes_on_without_its_own_certificate() {
     }
 }
 
+/// The second of two CAs of one name has another name for the operator, also where an operator before did not know of that.
+#[tokio::test]
+async fn two_cas_of_one_name_have_an_operator_each() {
+    for (case, is_old) in [("new", false), ("from before", true)] {
+        let world = World::told();
+        let first = json!({"metadata": {"name": "ca"}, "spec": {}});
+        world.api.put_in("first", Kind::CertificateAuthority, first);
+        world.wind(60);
+        internal(&world, json!({}));
+        if is_old {
+            let uid = &ca(&world)["metadata"]["uid"];
+            let owner = json!({"kind": "CertificateAuthority", "name": "ca", "uid": uid, "controller": true});
+            let own = json!({
+                "metadata": {"name": "ca-operator-signing", "ownerReferences": [owner]},
+                "spec": {"authorityRef": "ca", "certname": "ca-operator"},
+            });
+            world.api.put(Kind::Certificate, own);
+        }
+        let before = world.issued("ca-operator", keys::rsa3072(), 300);
+        let of_first = ("ca-operator".to_owned(), before.clone());
+        world.ca.state().certificates.extend([of_first]);
+        policy(&world, "p", json!({"any": true}));
+        world.look_at_ca().await.unwrap();
+        world.settle("ca-operator-signing").await;
+        world.look_at_ca().await.unwrap();
+        world.look_at_policies().await.unwrap();
+        let certname = world.object("ca-operator-signing")["spec"]["certname"].clone();
+        assert_eq!(certname, "ca-operator.ns", "{case}");
+        assert_eq!(
+            is(&world, "OperatorSigningReady"),
+            "True OperatorSigningReady",
+            "{case}"
+        );
+        assert_eq!(published(&world).unwrap()["operator"], certname, "{case}");
+        assert_eq!(
+            world.ca.state().certificates.get("ca-operator"),
+            Some(&before),
+            "{case}"
+        );
+        // It stays so when the first has gone.
+        world
+            .api
+            .delete_in("first", Kind::CertificateAuthority, "ca");
+        world.look_at_ca().await.unwrap();
+        assert_eq!(
+            world.object("ca-operator-signing")["spec"]["certname"],
+            certname,
+            "{case}"
+        );
+    }
+}
+
 // Its revocation list.
 
 #[tokio::test]

@@ -102,6 +102,11 @@ impl PlayedApi {
         self.state().create(&kind.path("ns"), object).unwrap();
     }
 
+    /// The same in another namespace.
+    pub(super) fn put_in(&self, namespace: &str, kind: Kind, object: Value) {
+        self.state().create(&kind.path(namespace), object).unwrap();
+    }
+
     /// Somebody else changes one.
     pub(super) fn edit(&self, kind: Kind, name: &str, patch: &Value) {
         let status = patch.get("status").is_some();
@@ -114,6 +119,12 @@ impl PlayedApi {
     pub(super) fn delete(&self, kind: Kind, name: &str) {
         self.state()
             .delete(&kind.path("ns"), name, &Value::Null)
+            .unwrap();
+    }
+
+    pub(super) fn delete_in(&self, namespace: &str, kind: Kind, name: &str) {
+        self.state()
+            .delete(&kind.path(namespace), name, &Value::Null)
             .unwrap();
     }
 
@@ -165,6 +176,9 @@ impl State {
 
     fn create(&mut self, collection: &str, mut object: Value) -> Answer {
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        let mut segments = collection.split('/');
+        let namespace = segments.find(|it| *it == "namespaces");
+        let namespace = namespace.and_then(|_| segments.next()).unwrap();
         let key = (collection.to_owned(), name.clone());
         if self.objects.contains_key(&key) {
             return Err((409, "AlreadyExists"));
@@ -174,7 +188,7 @@ impl State {
         metadata["uid"] = json!(format!("uid-{name}-{}", self.version));
         metadata["resourceVersion"] = json!(self.version.to_string());
         metadata["generation"] = json!(1);
-        metadata["namespace"] = json!("ns");
+        metadata["namespace"] = json!(namespace);
         metadata["creationTimestamp"] = json!(self.now.to_string());
         self.remember(collection, &object);
         self.objects.insert(key, object.clone());

@@ -294,6 +294,46 @@ fn the_certificate_of_the_authoritys_server_is_there_when_it_is_ready() {
     }
 }
 
+/// One authority is behind both, and a name is unique there.
+#[test]
+fn cas_of_one_name_in_two_namespaces_have_an_operator_each() {
+    let site = Site::start();
+    let stage = &site.stage;
+    stage.in_phase("Certificate", "production-operator-signing", "Signed");
+    stage.apply(
+        r#"
+{apiVersion: v1, kind: Namespace, metadata: {name: other}}
+---
+{apiVersion: openvox.voxpupuli.org/v1alpha1, kind: CertificateAuthority, metadata: {name: production, namespace: other}, spec: {}}
+---
+{apiVersion: openvox.voxpupuli.org/v1alpha1, kind: Certificate, metadata: {name: web, namespace: other}, spec: {authorityRef: production, certname: web.example.com}}
+"#,
+    );
+    let path =
+        "/apis/openvox.voxpupuli.org/v1alpha1/namespaces/other/certificateauthorities/production";
+    let mut last = serde_json::Value::Null;
+    let ready = ask_again(super::PATIENCE, || {
+        last = stage.call("GET", path, None).1;
+        condition(&last, "OperatorSigningReady")
+            .starts_with("True")
+            .then_some(())
+    });
+    assert!(ready.is_some(), "{last:#}\n{}", site.operator.log());
+    let path = "/apis/openvox.voxpupuli.org/v1alpha1/namespaces/other/certificates";
+    let certificates = stage.call("GET", path, None).1;
+    let names: Vec<String> = certificates["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| format!("{} {}", it["spec"]["certname"], it["status"]["phase"]))
+        .collect();
+    let expected = [
+        r#""production-operator.other" "Signed""#,
+        r#""web.example.com" "Signed""#,
+    ];
+    assert_eq!(names, expected);
+}
+
 #[test]
 fn an_operator_that_is_killed_leaves_nothing_half_done() {
     let mut site = Site::start();
