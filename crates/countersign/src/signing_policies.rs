@@ -15,7 +15,7 @@ pub(crate) struct KeptPolicies {
     pub(crate) revision: Option<Revision>,
     /// What rules of kind `signingPolicy` look at.
     pub(crate) policies: SigningPolicies,
-    /// All that they say, without any secret; empty if there are none.
+    /// All that they say, without the hashes of values; empty if there are none. Other values make another text.
     pub(crate) text: String,
     /// The certnames that act for the authorities of clusters.
     pub(crate) operators: Vec<String>,
@@ -44,9 +44,18 @@ impl KeptPolicies {
             .values()
             .filter_map(|set| set.operator.clone());
         let operators = operators.collect();
-        let text = match given.authorities.is_empty() {
+        let mut shown = given;
+        let sets = shown.authorities.values_mut();
+        for policy in sets.flat_map(|set| &mut set.policies) {
+            policy.spec = SigningPolicy::without_hashes(&policy.spec);
+        }
+        let text = match shown.authorities.is_empty() {
             true => String::new(),
-            false => serde_json::to_string_pretty(&given)?,
+            false => format!(
+                "# revision {}\n{}",
+                record.version.0,
+                serde_json::to_string_pretty(&shown)?
+            ),
         };
         Ok(Self {
             revision: Some(record.version),

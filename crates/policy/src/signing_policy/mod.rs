@@ -58,6 +58,11 @@ pub enum SigningPolicyFault {
         /// The key in it.
         key: String,
     },
+    /// A hash is none.
+    #[error(
+        "spec.csrAttributes: valueHash of {0} needs a salt in Base64 and a sha256 in hexadecimal digits"
+    )]
+    Hash(String),
     /// A range of addresses is none.
     #[error("spec.ipAltNames.allow: {0:?} is not a network such as 10.0.0.0/16")]
     Network(String),
@@ -314,6 +319,21 @@ impl SigningPolicy {
         }
         Ok(sealed)
     }
+
+    /// A sealed specification as it may be shown to those who are not to guess values: a short one can be found from its hash.
+    pub fn without_hashes(sealed: &Value) -> Value {
+        let mut shown = sealed.clone();
+        let attributes = shown.get_mut("csrAttributes");
+        let attributes = attributes.and_then(Value::as_array_mut);
+        for hash in attributes
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| entry.get_mut(HASHED))
+        {
+            *hash = json!(WITHHELD);
+        }
+        shown
+    }
 }
 
 impl Globs {
@@ -336,7 +356,7 @@ impl Attribute {
         secret: impl Fn(&str, &str) -> Option<String>,
     ) -> Result<Self, SigningPolicyFault> {
         let name = text(entry, "name");
-        let value = match (secret_of(entry), hashed(entry)) {
+        let value = match (secret_of(entry), entry.get(HASHED)) {
             (Some((of, key)), _) => {
                 let value = secret(&of, &key).ok_or(SigningPolicyFault::NoSecret {
                     attribute: name.clone(),
@@ -345,7 +365,9 @@ impl Attribute {
                 })?;
                 Expected::Text(value)
             }
-            (None, Some(hashed)) => hashed,
+            (None, Some(given)) => {
+                hashed(given).ok_or_else(|| SigningPolicyFault::Hash(name.clone()))?
+            }
             (None, None) => Expected::Text(text(entry, "value")),
         };
         Ok(Self {
@@ -393,8 +415,7 @@ fn digest(salt: &[u8], value: &str) -> Fingerprint {
     fingerprint_sha256(&[salt, value.as_bytes()].concat())
 }
 
-fn hashed(entry: &Value) -> Option<Expected> {
-    let hashed = entry.get(HASHED)?;
+fn hashed(hashed: &Value) -> Option<Expected> {
     let salt = BASE64.decode(hashed.get("salt")?.as_str()?).ok()?;
     let digest = Fingerprint::from_hex(hashed.get("sha256")?.as_str()?)?;
     Some(Expected::Hashed { salt, digest })
@@ -456,6 +477,8 @@ fn secrets(objects: &[Value]) -> BTreeMap<(String, String, String), String> {
 
 /// In an attribute, instead of `value`: a salt, and the SHA-256 of it with the value behind it.
 const HASHED: &str = "valueHash";
+/// In its place where a hash is not shown.
+const WITHHELD: &str = "withheld";
 /// An explanation says of so many policies why they do not permit a request.
 const MAX_TOLD: usize = 5;
 /// Bounds what one request may cost.
@@ -495,6 +518,29 @@ mod tests {
                 .map(|(wanted, given)| wanted.value.is(given))
                 .collect();
             assert_eq!(found, expected, "{given:?}");
+        }
+        // Who is shown it without hashes cannot give it back so: it would permit something else.
+        let shown = SigningPolicy::without_hashes(&sealed);
+        assert_eq!(
+            shown["csrAttributes"],
+            json!([
+                {"name": "pp_preshared_key", "valueHash": "withheld"},
+                {"name": "pp_environment", "valueHash": "withheld"},
+            ])
+        );
+        assert_eq!(shown["pattern"], spec["pattern"]);
+        for refused in [
+            json!("withheld"),
+            json!(null),
+            json!({"salt": "", "sha256": "00"}),
+        ] {
+            let mut spec = shown.clone();
+            spec["csrAttributes"][0]["valueHash"] = refused.clone();
+            let fault = SigningPolicy::read("p", &spec, |_, _| None).unwrap_err();
+            assert!(
+                fault.to_string().contains("pp_preshared_key"),
+                "{refused}: {fault}"
+            );
         }
         // What is sealed stays as it is.
         let again = SigningPolicy::sealed("p", &sealed, b"other", |_, _| None).unwrap();

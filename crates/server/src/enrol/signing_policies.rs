@@ -18,7 +18,7 @@ use serde::Deserialize;
 use super::faults::{Refusal, Refused};
 use super::operation::{Operation, Tag};
 use super::parameters::Path;
-use super::{Administrator, EnrolDoor, json, required_body};
+use super::{Administrator, EnrolDoor, Granted, json, required_body};
 
 /// Where all of them are kept.
 #[must_use]
@@ -69,11 +69,20 @@ pub(super) const LIST: Operation = Operation::new(
     Tag::Policy,
     "The signing policies of all authorities",
 )
-.about("Values that requests must have are shown as hashes.")
+.about("Values that requests must have are shown to administrators as hashes, and to nobody else.")
 .answers::<SigningPolicies>(200, "The policies.");
 
-pub(super) async fn list(State(door): State<EnrolDoor>) -> Result<Response, Refusal> {
-    let (policies, _) = stored(&door).await?;
+pub(super) async fn list(
+    State(door): State<EnrolDoor>,
+    Granted(grant): Granted,
+) -> Result<Response, Refusal> {
+    let (mut policies, _) = stored(&door).await?;
+    if !grant.is_admin() {
+        let sets = policies.authorities.values_mut();
+        for policy in sets.flat_map(|set| &mut set.policies) {
+            policy.spec = SigningPolicy::without_hashes(&policy.spec);
+        }
+    }
     Ok(json(StatusCode::OK, &policies))
 }
 

@@ -582,6 +582,40 @@ async fn roles_end_on_open_connections() {
     assert_eq!(site.at_puppet(&reader, line, "").await.status, 403);
 }
 
+/// A short value can be found from its hash: who only reads does not see that either.
+#[tokio::test]
+async fn hashes_of_values_are_for_administrators() {
+    let site = Site::open().await;
+    let path = "/enrol/v1/signing-policies";
+    let put = |body: String| {
+        let line = format!("PUT {path}/puppet/production");
+        let site = &site;
+        async move {
+            let admin = site.world.puppet_admin().await;
+            site.at_puppet(&admin, &line, &body).await
+        }
+    };
+    let set = r#"{"policies": [{"name": "p", "spec": {"certificateAuthorityRef": "production",
+        "csrAttributes": [{"name": "pp_preshared_key", "value": "1234"}]}}]}"#;
+    assert_eq!(put(set.to_owned()).await.status, 204);
+    for (caller, is_shown) in [("reader", false), ("signer", false), ("boss", true)] {
+        let peer = site.world.puppet_agent(caller).await;
+        let answer = site.at_puppet(&peer, &format!("GET {path}"), "").await;
+        assert_eq!(answer.status, 200, "{caller}");
+        let shown = answer.json()["authorities"]["puppet/production"].clone();
+        let attribute = &shown["policies"][0]["spec"]["csrAttributes"][0];
+        assert_eq!(attribute["name"], "pp_preshared_key", "{caller}");
+        let hash = &attribute["valueHash"];
+        assert_eq!(hash["sha256"].is_string(), is_shown, "{caller}: {hash}");
+        if !is_shown {
+            assert_eq!(hash, "withheld", "{caller}");
+            // As it is shown it says nothing, and cannot be put back by accident.
+            let answer = put(shown.to_string()).await;
+            assert_eq!(answer.status, 422, "{}", answer.text());
+        }
+    }
+}
+
 #[tokio::test]
 async fn kubernetes_groups_have_roles_at_their_own_listener_alone() {
     let site = Site::open().await;

@@ -25,6 +25,27 @@ impl Site {
         agent.call("GET", &path, &[], b"").unwrap().status == 200
     }
 
+    /// The text of the policy in force, as those see it who may read.
+    fn newest_text(&self) -> String {
+        let puppet = address(&self.behind.server.addresses.puppet);
+        let read = |name: &str| self.behind.installation.bytes(name);
+        let pair = (read("admin/admin.pem"), read("admin/admin-key.pem"));
+        let identity = Some((pair.0.as_slice(), pair.1.as_slice()));
+        let admin = HttpsClient::new(puppet, &read("admin/ca.pem"), identity).unwrap();
+        let get = |path: &str| {
+            let answer = admin.call("GET", &format!("/enrol/v1/{path}"), &[], b"");
+            let answer = answer.unwrap();
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            let document: Value = serde_json::from_str(&answer.text()).unwrap();
+            document
+        };
+        let generation = get("policy")["generation"].to_string();
+        get(&format!("policy/{generation}"))["text"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    }
+
     /// Waits until requests like this are signed, or are not any more. Each is another one.
     #[track_caller]
     fn until_signed(&self, expected: bool, request: impl Fn(usize) -> (String, CsrBuilder)) {
@@ -97,6 +118,18 @@ fn signing_policies_count_within_a_minute_and_a_broken_one_keeps_those_before() 
     assert!(!site.signs("wrong", &with_key("wrong", "for everybody else")));
     assert!(!site.signs("without", &plain("without")));
 
+    // What was in force is on record without the value and what it could be found from; another value is another version.
+    let first = site.newest_text();
+    assert!(first.contains("withheld"), "{first}");
+    for hidden in ["sha256", "for nobody else"] {
+        assert!(!first.contains(hidden), "{hidden}: {first}");
+    }
+    let data = json!({"stringData": {"psk": "for nobody else either"}});
+    let path = "/api/v1/namespaces/puppet/secrets/enrolment";
+    assert_eq!(stage.call("PATCH", path, Some(&data)).0, 200);
+    let other = ask_again(MINUTE, || (site.newest_text() != first).then_some(()));
+    assert!(other.is_some(), "{first}");
+
     // The operator's own name and an administrator's mark, whatever a policy allows.
     stage.create("SigningPolicy", "p3", of_production(json!({"any": true})));
     stage.in_phase("SigningPolicy", "p3", "Active");
@@ -143,6 +176,36 @@ fn policies_of_an_authority_that_is_deleted_decide_nothing_any_more() {
         condition(&policy, "Ready"),
         "False CertificateAuthorityNotFound"
     );
+}
+
+#[test]
+fn policies_of_an_authority_that_is_deleted_while_nobody_looks_are_withdrawn_later() {
+    let mut site = Site::start();
+    site.stage
+        .create("SigningPolicy", "all", of_production(json!({"any": true})));
+    site.until_signed(true, |count| {
+        let name = format!("a{count}");
+        (name.clone(), plain(&name))
+    });
+    site.operator.kill9();
+    for (kind, name) in [
+        ("SigningPolicy", "all"),
+        ("CertificateAuthority", "production"),
+    ] {
+        site.stage.delete(kind, name);
+        site.stage.is_gone(kind, name);
+    }
+    assert!(
+        site.signs("meanwhile", &plain("meanwhile")),
+        "nobody has withdrawn it"
+    );
+    let access = site.behind.access();
+    let access: Vec<&str> = access.iter().map(String::as_str).collect();
+    site.operator = site.stage.operator(&access);
+    site.until_signed(false, |count| {
+        let name = format!("b{count}");
+        (name.clone(), plain(&name))
+    });
 }
 
 const MINUTE: Duration = Duration::from_secs(60);
