@@ -267,7 +267,8 @@ impl Cluster {
     pub async fn review(&self, kind: AdmissionKind, body: &[u8]) -> Result<Vec<u8>, ReviewFault> {
         let shared = &self.shared;
         let calls = Calls::new(shared.api.clone());
-        review(kind, body, &shared.settings.operator.namespaces, &calls).await
+        let namespaces = &shared.settings.operator.namespaces;
+        review(kind, body, namespaces, &calls, &shared.metrics.operator).await
     }
 
     /// Works, or stands by, until `stop` is cancelled.

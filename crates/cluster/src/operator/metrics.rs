@@ -15,6 +15,7 @@ use super::object::ObjectName;
 pub(crate) struct OperatorMetrics {
     certificates: Family<[(&'static str, String); 1], Gauge>,
     calls: Family<[(&'static str, &'static str); 2], Counter>,
+    reviews: Family<[(&'static str, &'static str); 2], Counter>,
     ends: Family<[(&'static str, String); 2], Gauge>,
     refreshed: Family<[(&'static str, String); 2], Gauge>,
 }
@@ -31,6 +32,11 @@ impl OperatorMetrics {
             "countersign_operator_ca_calls",
             "What the operator has asked of CAs, by what was asked and outcome",
             metrics.calls.clone(),
+        );
+        registry.register(
+            "countersign_operator_admission_reviews",
+            "Reviews of the API server that were answered, by kind of the object and answer",
+            metrics.reviews.clone(),
         );
         registry.register(
             "openvox_certificate_expiry_timestamp_seconds",
@@ -56,6 +62,11 @@ impl OperatorMetrics {
     pub(super) fn asked(&self, what: &'static str, outcome: &'static str) {
         let labels = [("call", what), ("outcome", outcome)];
         self.calls.get_or_create_owned(&labels).inc();
+    }
+
+    pub(super) fn reviewed(&self, kind: &'static str, answer: &'static str) {
+        let labels = [("kind", kind), ("answer", answer)];
+        self.reviews.get_or_create_owned(&labels).inc();
     }
 
     pub(super) fn expires(&self, name: &ObjectName, at: UnixTime) {

@@ -22,6 +22,7 @@ use tracing::debug;
 use self::examination::{Step, examine};
 use self::message::Review;
 use super::calls::{Calls, Kind};
+use super::metrics::OperatorMetrics;
 
 /// A kind of objects that the API server asks about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +82,27 @@ pub(crate) async fn review(
     body: &[u8],
     namespaces: &[String],
     calls: &Calls,
+    metrics: &OperatorMetrics,
 ) -> Result<Vec<u8>, ReviewFault> {
+    let answered = answer(kind, body, namespaces, calls).await;
+    let word = answered
+        .as_ref()
+        .map_or("unreadable", |(_, answer)| answer.word());
+    metrics.reviewed(kind.word(), word);
+    let (uid, answer) = answered?;
+    if let Answer::Denied { code, message, .. } = &answer {
+        debug!(kind = kind.word(), code, message, "denied at admission");
+    }
+    Ok(answer.review(&uid).to_string().into_bytes())
+}
+
+/// The answer, and to which review.
+async fn answer(
+    kind: AdmissionKind,
+    body: &[u8],
+    namespaces: &[String],
+    calls: &Calls,
+) -> Result<(String, Answer), ReviewFault> {
     let (uid, step) = {
         let review: Review<'_> = serde_json::from_slice(body)?;
         let request = review.request.ok_or(ReviewFault::NoRequest)?;
@@ -116,10 +137,7 @@ pub(crate) async fn review(
             reference.answer(found)
         }
     };
-    if let Answer::Denied { code, message, .. } = &answer {
-        debug!(kind = kind.word(), code, message, "denied at admission");
-    }
-    Ok(answer.review(&uid).to_string().into_bytes())
+    Ok((uid, answer))
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -147,6 +165,16 @@ impl Answer {
             code: 400,
             reason: "BadRequest",
             message,
+        }
+    }
+
+    /// As it is counted.
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Denied { code: 400, .. } => "invalid",
+            Self::Denied { code: 503, .. } => "unavailable",
+            Self::Denied { .. } => "denied",
         }
     }
 

@@ -4,6 +4,8 @@ use std::convert::Infallible;
 
 use http::{Response, StatusCode};
 use kube::client::Body;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
 use tower::service_fn;
 
 use super::*;
@@ -60,14 +62,18 @@ fn asked(kind: &str, operation: &str, object: Value, old: Value) -> Value {
 /// `allowed`, or the code and the message.
 async fn answered(kind: AdmissionKind, asked: &Value, server: Server) -> String {
     let body = asked.to_string();
-    let answer = review(
-        kind,
-        body.as_bytes(),
-        &["puppet".to_owned()],
-        &calls(server),
-    )
-    .await;
+    let mut registry = Registry::default();
+    let metrics = OperatorMetrics::new(&mut registry);
+    let namespaces = ["puppet".to_owned()];
+    let answer = review(kind, body.as_bytes(), &namespaces, &calls(server), &metrics).await;
     let answer: Value = serde_json::from_slice(&answer.unwrap()).unwrap();
+    let word = match answer["response"]["status"]["code"].as_u64() {
+        None => "allowed",
+        Some(400) => "invalid",
+        Some(503) => "unavailable",
+        Some(_) => "denied",
+    };
+    assert_eq!(counted(&registry), [format!("{} {word} 1", kind.word())]);
     assert_eq!(answer["apiVersion"], "admission.k8s.io/v1");
     assert_eq!(answer["kind"], "AdmissionReview");
     let response = &answer["response"];
@@ -79,6 +85,22 @@ async fn answered(kind: AdmissionKind, asked: &Value, server: Server) -> String 
             format!("{} {}", status["code"], status["message"].as_str().unwrap())
         }
     }
+}
+
+/// The series of reviews that were counted: kind, answer, number.
+fn counted(registry: &Registry) -> Vec<String> {
+    let mut text = String::new();
+    encode(&mut text, registry).unwrap();
+    let lines = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("countersign_operator_admission_reviews_total{"));
+    let words = lines.map(|line| {
+        let line = line.replace("kind=", "").replace("answer=", "");
+        let words: Vec<&str> = line.split(['"', ',', '}', ' ']).collect();
+        let words: Vec<&str> = words.into_iter().filter(|it| !it.is_empty()).collect();
+        words.join(" ")
+    });
+    words.collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -456,13 +478,19 @@ async fn what_is_no_review_is_not_answered() {
         (&deep, "not an AdmissionReview"),
     ] {
         let kind = AdmissionKind::Certificate;
-        let answer = review(kind, text.as_bytes(), &[], &calls(Server::Unasked)).await;
+        let mut registry = Registry::default();
+        let metrics = OperatorMetrics::new(&mut registry);
+        let calls = calls(Server::Unasked);
+        let answer = review(kind, text.as_bytes(), &[], &calls, &metrics).await;
+        assert_eq!(counted(&registry), ["Certificate unreadable 1"]);
         let fault = answer.unwrap_err().to_string();
         assert!(fault.contains(expected), "{fault}");
     }
     // Depth costs nothing where nobody looks.
     let kind = AdmissionKind::Certificate;
-    let answer = review(kind, deep_object.as_bytes(), &[], &calls(Server::Unasked)).await;
+    let metrics = OperatorMetrics::default();
+    let calls = calls(Server::Unasked);
+    let answer = review(kind, deep_object.as_bytes(), &[], &calls, &metrics).await;
     let answer: Value = serde_json::from_slice(&answer.unwrap()).unwrap();
     assert_eq!(answer["response"]["allowed"], false);
 }

@@ -10,6 +10,7 @@ use countersign_authority::{Clock as _, SystemClock};
 use countersign_pki::{AltName, Certificate, Serial, oid};
 use countersign_testkit::chain::{Ca, Leaf};
 use countersign_testkit::deadline::{Finished, ask_again};
+use countersign_testkit::http;
 use countersign_testkit::https::HttpsClient;
 use countersign_testkit::keys::{self, Key};
 use countersign_testkit::server_process::ServerProcess;
@@ -66,7 +67,7 @@ impl Webhook {
         let cert = format!("--admission-cert={}", self.cert.display());
         let key = format!("--admission-key={}", self.key.display());
         let listen = format!("--admission-listen={listen}");
-        stage.operator(&[&listen, &cert, &key])
+        stage.operator(&[&listen, &cert, &key, "--metrics-listen=127.0.0.1:0"])
     }
 
     /// As it is installed, but for the address.
@@ -182,6 +183,23 @@ fn references_to_a_ca_that_does_not_exist_are_refused_and_nothing_else() {
     stage.is_gone("Certificate", "web");
     stage.delete("SigningPolicy", "all");
     stage.is_gone("SigningPolicy", "all");
+
+    // What was answered is counted.
+    let metrics = operator.addresses.metrics.strip_prefix("http://");
+    let metrics = http::call(metrics.unwrap().parse().unwrap(), "GET", "/metrics").unwrap();
+    for (kind, answer) in [
+        ("Certificate", "allowed"),
+        ("Certificate", "denied"),
+        ("SigningPolicy", "denied"),
+    ] {
+        let labels = format!("kind=\"{kind}\",answer=\"{answer}\"");
+        let series = format!("countersign_operator_admission_reviews_total{{{labels}}} ");
+        assert!(
+            metrics.text().contains(&series),
+            "{series}\n{}",
+            metrics.text()
+        );
+    }
 
     // Nobody answers: it is the policy of the webhook that says what follows. What is not asked about goes on.
     stage.create("CertificateAuthority", "production", json!({}));
