@@ -51,20 +51,21 @@ impl Operator {
         }
         let certificate = self.with_finalizer(certificate).await?;
         let authority = self.index().authority(&certificate.authority());
-        let roots = match &authority {
-            Some(authority) => {
-                let name = authority.meta.name.beside(ca::trust_secret(authority));
-                self.secret(&name).await?
-            }
-            None => None,
+        let secret = self.secret(&certificate.secret()).await?;
+        let trust = authority
+            .as_ref()
+            .map(|authority| authority.meta.name.beside(ca::trust_secret(authority)));
+        // By what the CA is recognised counts only where there is a certificate.
+        let roots = match (&secret, &trust) {
+            (Some(_), Some(name)) => self.secret(name).await?,
+            _ => None,
         };
         let roots = roots.as_ref().and_then(|it| it.filled(ca::CA_CERTIFICATES));
-        let secret = self.secret(&certificate.secret()).await?;
         let holding = Holding::read(secret.as_ref(), &certificate, roots);
         let further = self.further_names(&certificate, authority.as_deref());
         let order = Order::read(&certificate.spec, &further);
         let rival = self.index().rival(&certificate);
-        let is_awaited = roots.is_some()
+        let is_awaited = trust.is_some_and(|name| self.index().has_secret(&name))
             && authority
                 .as_ref()
                 .filter(|authority| !authority.is_ready())

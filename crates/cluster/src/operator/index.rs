@@ -61,6 +61,8 @@ pub(crate) struct Index {
     servers: BTreeMap<ObjectName, ServerObject>,
     pools: BTreeMap<ObjectName, PoolObject>,
     secrets: BTreeSet<ObjectName>,
+    /// How many Certificates there are in each phase.
+    phases: BTreeMap<String, i64>,
     /// The namespaces that are followed; `None`: all of them at once.
     scopes: Vec<Option<String>>,
     read: BTreeSet<(Kind, Option<String>)>,
@@ -252,13 +254,21 @@ impl Index {
     }
 
     /// How many Certificates there are in each phase.
-    pub(crate) fn phases(&self) -> BTreeMap<String, i64> {
-        let mut phases = BTreeMap::new();
-        for certificate in self.certificates.values() {
-            let count: &mut i64 = phases.entry(certificate.phase().to_owned()).or_default();
-            *count = count.saturating_add(1);
+    pub(crate) fn phases(&self) -> &BTreeMap<String, i64> {
+        &self.phases
+    }
+
+    fn count_phase(&mut self, certificate: Option<&CertificateObject>, by: i64) {
+        if let Some(certificate) = certificate {
+            let count = self
+                .phases
+                .entry(certificate.phase().to_owned())
+                .or_default();
+            *count = count.saturating_add(by);
+            if *count == 0 {
+                self.phases.remove(certificate.phase());
+            }
         }
-        phases
     }
 
     fn names(&self, kind: Kind) -> Vec<ObjectName> {
@@ -292,6 +302,8 @@ impl Index {
             Kind::Certificate => {
                 let after = object.and_then(CertificateObject::read).map(Arc::new);
                 let before = replace(&mut self.certificates, name, after.clone());
+                self.count_phase(before.as_deref(), -1);
+                self.count_phase(after.as_deref(), 1);
                 self.wake_for_certificate(name, before.as_deref(), after.as_deref(), woken);
             }
             Kind::CertificateAuthority => {
@@ -650,6 +662,36 @@ mod tests {
             let authority = index.authority(&ObjectName::new("b", "ca")).unwrap();
             assert_eq!(index.operator_certname(&authority), expected, "{case}");
         }
+    }
+
+    #[test]
+    fn phases_are_counted() {
+        let in_phase = |name: &str, phase: &str| {
+            let mut object = certificate(name, name);
+            object["status"] = json!({"phase": phase});
+            object
+        };
+        let mut index = Index::default();
+        let mut counted = |change: Change| {
+            index.apply(Kind::Certificate, None, change);
+            let phases = index.phases().iter();
+            let phases: Vec<String> = phases.map(|(phase, it)| format!("{phase} {it}")).collect();
+            phases.join(" ")
+        };
+        let all = vec![
+            in_phase("a", "Signed"),
+            in_phase("b", "Signed"),
+            in_phase("c", "Error"),
+        ];
+        assert_eq!(counted(Change::All(all)), "Error 1 Signed 2");
+        let changed = in_phase("a", "Renewing");
+        assert_eq!(counted(Change::Set(changed)), "Error 1 Renewing 1 Signed 1");
+        assert_eq!(
+            counted(Change::Gone(in_phase("b", "Signed"))),
+            "Error 1 Renewing 1"
+        );
+        let all = vec![in_phase("c", "Signed")];
+        assert_eq!(counted(Change::All(all)), "Signed 1");
     }
 
     #[test]

@@ -142,9 +142,15 @@ impl Operator {
             has_service,
             &neighbours,
         );
-        let named = authority.meta.name.beside(ca::trust_secret(authority));
-        let found = self.secret(&named).await?;
         let external = authority.external.as_ref();
+        let told_trust = told.filter(|_| external.is_none());
+        let found = match told_trust {
+            Some(_) => None,
+            None => {
+                let named = authority.meta.name.beside(ca::trust_secret(authority));
+                self.secret(&named).await?
+            }
+        };
         let tls = external.and_then(|external| external.tls_secret.clone());
         let tls = match &tls {
             Some(name) => Some((name, self.secret(&authority.meta.name.beside(name)).await?)),
@@ -152,10 +158,9 @@ impl Operator {
         };
         Ok((|| {
             let url = url.ok_or(Unusable::NoAddress)?;
-            let trust = ca::trust(authority, found.as_ref())?;
-            let trust = match told.filter(|_| external.is_none()) {
+            let trust = match told_trust {
                 Some(told) => told.trust()?,
-                None => trust,
+                None => ca::trust(authority, found.as_ref())?,
             };
             let own = match &tls {
                 Some((name, secret)) if identity.is_none() => {

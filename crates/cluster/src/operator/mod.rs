@@ -338,8 +338,7 @@ impl Operator {
     }
 
     fn count(&self) {
-        let phases = self.index().phases();
-        self.metrics.operator.phases(&phases);
+        self.metrics.operator.phases(self.index().phases());
     }
 
     /// Has an object say this of itself, and takes in what the API server makes of it.
