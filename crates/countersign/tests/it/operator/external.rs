@@ -2,10 +2,12 @@
 
 use std::fs;
 
+use base64::Engine as _;
+use countersign_pki::{Crl, pem};
 use countersign_testkit::puppet_server::{PuppetServer, PuppetServerSettings};
 use serde_json::json;
 
-use super::{Behind, Stage, condition};
+use super::{BASE64, Behind, Stage, condition};
 
 /// With a list of who is signed at once, and renewals.
 fn puppet_server(stage: &Stage) -> PuppetServer {
@@ -15,7 +17,7 @@ fn puppet_server(stage: &Stage) -> PuppetServer {
     let settings = PuppetServerSettings {
         autosign: list.display().to_string(),
         ca_conf:
-            "allow-subject-alt-names: true\nallow-auto-renewal: true\nauto-renewal-cert-ttl: 60d"
+            "allow-subject-alt-names: true\nallow-auto-renewal: true\nauto-renewal-cert-ttl: 60d\nenable-infra-crl: true"
                 .to_owned(),
         ..PuppetServerSettings::below(&folder)
     };
@@ -101,6 +103,36 @@ fn a_real_puppet_server_signs_at_once_by_hand_and_again() {
         "{:?}",
         stage.events("far")
     );
+
+    // With the short list, there is no call for the full one: a list that the Secret has is not replaced by an earlier one.
+    let revoked = command.run("revoke", &["--certname", "db.example.com"]);
+    assert!(revoked.as_ref().unwrap().success(), "{revoked:?}");
+    let anybody = server.anonymous().unwrap();
+    let list = |name: &str| {
+        let path = format!("/puppet-ca/v1/certificate_revocation_list/{name}");
+        let answer = anybody.call("GET", &path, &[], b"").unwrap();
+        (answer.status, answer.text())
+    };
+    assert_eq!(list("full").0, 403);
+    let (status, served) = list("ca");
+    assert_eq!(status, 200);
+    let full = fs::read_to_string(server.cadir().join("ca_crl.pem")).unwrap();
+    let [short, whole] = [&served, &full].map(|text| {
+        let block = pem::decode_first(text.as_bytes(), &pem::PemLimits::BUNDLE);
+        Crl::parse(&block.unwrap().unwrap().der).unwrap()
+    });
+    assert_eq!((short.entries().len(), whole.entries().len()), (0, 1));
+    assert!(short.number() < whole.number());
+    let data = json!({"data": {"ca_crl.pem": BASE64.encode(&full)}});
+    let path = "/api/v1/namespaces/puppet/secrets/far-ca-crl";
+    assert_eq!(stage.call("PATCH", path, Some(&data)).0, 200);
+    let refresh = json!({"spec": {"crlRefreshInterval": "10s"}});
+    stage.patch("CertificateAuthority", "far", refresh);
+    stage.object("CertificateAuthority", "far", |it| {
+        condition(it, "CRLRefresh") == "False OlderList"
+    });
+    let (_, value) = stage.secret("far-ca-crl").unwrap();
+    assert_eq!(value("ca_crl.pem"), full);
 }
 
 #[test]
