@@ -143,6 +143,21 @@ spec:
         json!({"spec": {"renewBefore": "60d"}}),
     );
     stage.in_phase("Certificate", "operator-signing", "Signed");
+    // Its rights are taken away: the authority lets nobody clean an administrator's name by accident, and here it is meant.
+    let second = stage.pair("operator-signing");
+    let without = json!({"spec": {"csrExtensions": {"ppCliAuth": false}}});
+    stage.patch("Certificate", "operator-signing", without);
+    stage.object("Certificate", "operator-signing", |_| {
+        let leaf = stage.pair("operator-signing");
+        leaf.extension(&oid::PP_CLI_AUTH).is_none()
+    });
+    stage.in_phase("Certificate", "operator-signing", "Signed");
+    let list = site.behind.installation.read("issuers/puppet/ca_crl.pem");
+    let block = pem::decode_first(list.as_bytes(), &pem::PemLimits::BUNDLE);
+    let list = Crl::parse(&block.unwrap().unwrap().der).unwrap();
+    for former in [first, second] {
+        assert!(list.serials().any(|it| it == former.serial()));
+    }
     stage.delete("Certificate", "operator-signing");
     stage.is_gone("Certificate", "operator-signing");
     assert!(
