@@ -73,13 +73,10 @@ fn kubectl_installs_the_base_and_its_components() {
     );
     pods_are_confined(&kubectl, &kustomized(&[]));
 
-    // The cluster does not know ServiceMonitors.
-    let known: Vec<&str> = COMPONENTS
-        .into_iter()
-        .filter(|name| *name != "monitoring")
-        .collect();
-    let everything = overlay(folder.path(), &known);
+    define_service_monitors(&kubectl);
+    let everything = overlay(folder.path(), &COMPONENTS);
     ok(&kubectl, &["apply", "-k", everything.to_str().unwrap()]);
+    metrics_are_scraped(&kubectl);
     established(&kubectl, &openvox::DEFINITIONS);
     may(
         &admin,
@@ -93,7 +90,7 @@ fn kubectl_installs_the_base_and_its_components() {
         .concat(),
     );
     may_not(&admin, &NEVER);
-    pods_are_confined(&kubectl, &kustomized(&known));
+    pods_are_confined(&kubectl, &kustomized(&COMPONENTS));
     let strategy = ok(
         &kubectl,
         &[
@@ -245,10 +242,9 @@ fn helm_installs_upgrades_and_uninstalls_the_chart() {
         .concat(),
     );
 
+    define_service_monitors(&kubectl);
     let values = folder.path().join("values.yaml");
-    let without_monitor = ALL_VALUES.replace("serviceMonitor: {enabled: true}", "");
-    assert_ne!(without_monitor, ALL_VALUES);
-    fs::write(&values, &without_monitor).unwrap();
+    fs::write(&values, ALL_VALUES).unwrap();
     let values = format!("--values={}", values.display());
     let upgraded = run(&["upgrade", "countersign", chart, &system, &values]);
     assert!(
@@ -256,6 +252,7 @@ fn helm_installs_upgrades_and_uninstalls_the_chart() {
         "{upgraded}"
     );
     established(&kubectl, &openvox::DEFINITIONS);
+    metrics_are_scraped(&kubectl);
     may(
         &admin,
         &[
@@ -277,7 +274,7 @@ fn helm_installs_upgrades_and_uninstalls_the_chart() {
             "pod-security.kubernetes.io/enforce=restricted",
         ],
     );
-    pods_are_confined(&kubectl, &templated(&without_monitor).unwrap());
+    pods_are_confined(&kubectl, &templated(ALL_VALUES).unwrap());
 
     let machine =
         "apiVersion: countersign.dev/v1alpha1\nkind: Machine\nmetadata: {name: worker-a}\n";
@@ -297,6 +294,77 @@ fn helm_installs_upgrades_and_uninstalls_the_chart() {
         .run(&["install", "countersign", chart, &system])
         .unwrap();
     assert!(installed.success(), "{installed}");
+}
+
+/// The Prometheus operator's resource, as far as it is used: whatever else stood in one would be refused.
+fn define_service_monitors(kubectl: &Kubectl) {
+    let labels = json!({"type": "object", "additionalProperties": {"type": "string"}});
+    let endpoint = json!({
+        "type": "object",
+        "properties": {
+            "port": {"type": "string"},
+            "path": {"type": "string"},
+            "interval": {"type": "string", "pattern": "^([0-9]+(ms|s|m|h))+$"},
+        },
+    });
+    let spec = json!({
+        "type": "object",
+        "required": ["endpoints", "selector"],
+        "properties": {
+            "endpoints": {"type": "array", "items": endpoint},
+            "selector": {"type": "object", "properties": {"matchLabels": labels}},
+        },
+    });
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": SERVICE_MONITORS},
+        "spec": {
+            "group": "monitoring.coreos.com",
+            "scope": "Namespaced",
+            "names": {
+                "kind": "ServiceMonitor",
+                "plural": "servicemonitors",
+                "singular": "servicemonitor",
+            },
+            "versions": [{
+                "name": "v1",
+                "served": true,
+                "storage": true,
+                "schema": {"openAPIV3Schema": {
+                    "type": "object",
+                    "required": ["spec"],
+                    "properties": {"spec": spec},
+                }},
+            }],
+        },
+    });
+    let created = kubectl.run_with_input(&["create", "-f", "-"], &definition.to_string());
+    let created = created.unwrap();
+    assert!(created.success(), "{created}");
+    established(kubectl, &[SERVICE_MONITORS]);
+}
+
+/// A ServiceMonitor finds the service with the metrics, at a port that it has.
+fn metrics_are_scraped(kubectl: &Kubectl) {
+    let get = |arguments: &[&str]| -> Value {
+        let arguments = [&["-n", SYSTEM, "get", "-o", "json"], arguments].concat();
+        serde_json::from_str(&ok(kubectl, &arguments).stdout).unwrap()
+    };
+    let monitor = get(&[SERVICE_MONITORS, "countersign"]);
+    let wanted = monitor["spec"]["selector"]["matchLabels"].as_object();
+    let wanted = wanted.unwrap().iter();
+    let wanted: Vec<String> = wanted
+        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap()))
+        .collect();
+    let found = get(&["services", "--selector", &wanted.join(",")]);
+    let ports = found["items"].as_array().unwrap().iter();
+    let mut ports = ports.flat_map(|service| service["spec"]["ports"].as_array().unwrap());
+    let endpoint = &monitor["spec"]["endpoints"][0];
+    assert!(
+        ports.any(|port| port["name"] == endpoint["port"]),
+        "{monitor:#}\n{found:#}"
+    );
 }
 
 /// Something that the controllers might do.
@@ -417,6 +485,7 @@ fn pod_is_confined(kubectl: &Kubectl, deployment: &Value) {
 }
 
 const SYSTEM: &str = "countersign-system";
+const SERVICE_MONITORS: &str = "servicemonitors.monitoring.coreos.com";
 
 const BASE: [Act; 13] = [
     act("watch", CSRS),
