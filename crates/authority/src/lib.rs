@@ -87,6 +87,7 @@ pub use redaction::shown;
 pub use request::Requests;
 pub use request::acts::{Act, OnUnsignable};
 pub use request::collection::{Collected, Held, Keeper, PlainKeeper, Retention, WhenEnded};
+pub use request::confirmation::{Confirmation, Confirmer};
 pub use request::denials::RepeatedDenials;
 pub use request::settlement::Settlement;
 pub use request::submission::{Decision, Duplicate, Submission, Submitted};

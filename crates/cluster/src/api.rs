@@ -145,7 +145,7 @@ impl Api {
 
     /// The object at a path; `None` if there is none.
     pub(crate) async fn get(&self, path: &str) -> Result<Option<Value>, CallFault> {
-        match self.call(Method::GET, path, None).await {
+        match self.call(Method::GET, path, String::new()).await {
             Ok(object) => Ok(Some(object)),
             Err(CallFault::NotFound) => Ok(None),
             Err(fault) => Err(fault),
@@ -153,41 +153,38 @@ impl Api {
     }
 
     pub(crate) async fn post(&self, path: &str, body: &Value) -> Result<Value, CallFault> {
-        self.call(Method::POST, path, Some(body)).await
+        self.call(Method::POST, path, body.to_string()).await
     }
 
     pub(crate) async fn put(&self, path: &str, body: &Value) -> Result<Value, CallFault> {
-        self.call(Method::PUT, path, Some(body)).await
+        self.put_text(path, body.to_string()).await
+    }
+
+    /// An object that is JSON already.
+    pub(crate) async fn put_text(&self, path: &str, body: String) -> Result<Value, CallFault> {
+        self.call(Method::PUT, path, body).await
     }
 
     /// A merge patch.
     pub(crate) async fn patch(&self, path: &str, body: &Value) -> Result<Value, CallFault> {
-        self.call(Method::PATCH, path, Some(body)).await
+        self.call(Method::PATCH, path, body.to_string()).await
     }
 
     pub(crate) async fn delete(&self, path: &str, options: &Value) -> Result<Value, CallFault> {
-        self.call(Method::DELETE, path, Some(options)).await
+        self.call(Method::DELETE, path, options.to_string()).await
     }
 
-    async fn call(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<&Value>,
-    ) -> Result<Value, CallFault> {
+    async fn call(&self, method: Method, path: &str, body: String) -> Result<Value, CallFault> {
         let kind = match method {
             Method::PATCH => "application/merge-patch+json",
             _ => "application/json",
         };
-        let body = body
-            .map(|body| body.to_string().into_bytes())
-            .unwrap_or_default();
         let request = Request::builder()
             .method(method)
             .uri(path)
             .header(header::CONTENT_TYPE, kind)
             .header(header::ACCEPT, "application/json")
-            .body(body)
+            .body(body.into_bytes())
             .map_err(|fault| CallFault::Invalid(fault.to_string()))?;
         let answer = timeout(CALL_PATIENCE, self.client.request::<LeanObject>(request)).await;
         match answer {

@@ -5,32 +5,32 @@ use std::sync::Arc;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
-use countersign_authority::{Clock as _, SystemClock};
+use countersign_authority::{Clock as _, Confirmation, SystemClock};
 use countersign_pki::{CheckedCsr, UnixTime};
 use countersign_policy::{
     ClusterQuery, Effect, Evidence, Finding, Outcome, PodFacts, Policy, Preset, Query, Request,
-    Rule, RuleKind, Step, Verdict, decide, judge_unreadable,
+    Rule, RuleKind, Step, Verdict, decide, judge_unreadable, object_names,
 };
 use futures_util::future::join_all;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use crate::api::{CallFault, segment};
 use crate::controllers::{CSRS, Controller, Next, Rules, Shared};
+use crate::delivery::Delivery;
 use crate::events::{About, Admission, EventBudget, Told};
-use crate::gather::{name_of, undecided};
-use crate::index::{KUBELET_CLIENT, SWITCH_NAME, SWITCH_NAMESPACE, Switch, Watched};
+use crate::gather::{handed_over, name_of};
+use crate::index::{KUBELET_CLIENT, Switch, Watched};
 use crate::objects::CsrObject;
 use crate::plan::{
-    Action, NewCondition, Part, Reason, Stage, patch_of, plan, shortened, with_condition,
+    Action, NewCondition, Part, Reason, Stage, Status, patch_of, plan, shortened, whole_with,
+    with_certificate, with_condition,
 };
 use crate::queue::Pause;
 use crate::resources::Hold;
-use crate::signing::{ApprovedRequest, Attempt, Signing, Spending};
+use crate::signing::{Attempt, Signer, Signing, Spending};
 
 impl Shared {
     /// Does whatever is to be done with a request now.
@@ -39,6 +39,7 @@ impl Shared {
             return self.work_on_pod(name).await;
         }
         let request = self.index().request(name);
+        self.settle_delivery(name, request.as_deref()).await;
         let Some(request) = request else {
             self.forget(name);
             return Next::Done;
@@ -47,7 +48,7 @@ impl Shared {
             Stage::Undecided if self.does(Controller::Approver) => self.judge(&request).await,
             Stage::Approved if self.does(Controller::Signer) => {
                 self.forget(name);
-                self.sign(&request, Attempt::Later).await
+                self.sign(&request).await
             }
             Stage::Undecided | Stage::Approved | Stage::Over => {
                 self.forget(name);
@@ -93,15 +94,17 @@ impl Shared {
                 if let Some(next) = self.spend_token(request, &verdict, &condition).await {
                     return next;
                 }
-                let attempt = match uses_token(&verdict) {
-                    true => Attempt::Later,
-                    false => Attempt::First,
+                let signing = match verdict {
+                    Verdict::Approve(_) if !uses_token(&verdict) => WhenApproved::SignAhead,
+                    Verdict::Approve(_) | Verdict::Deny(_) | Verdict::Pending(_) => {
+                        WhenApproved::Sign
+                    }
                 };
-                self.decide(request, &condition, attempt, turn).await
+                self.decide(request, &condition, signing, turn).await
             }
             Action::Wait { why, retry } => {
                 self.index().wait(request, &asked);
-                let told = self.tell(request, &why).await;
+                let told = self.tell(&About::request(request), request, &why).await;
                 match retry {
                     true => Next::Again(Pause::Evidence),
                     false => told.next(),
@@ -123,7 +126,9 @@ impl Shared {
     /// Says why a request waits for something that is told by other rules.
     async fn wait(&self, request: &CsrObject, why: &Reason) -> Next {
         self.index().wait(request, &BTreeSet::new());
-        self.tell(request, why).await.next()
+        self.tell(&About::request(request), request, why)
+            .await
+            .next()
     }
 
     /// Where a token approves: uses it up, before anything says that the request is approved. What happens instead, if that
@@ -139,7 +144,10 @@ impl Shared {
         }
         let approval = (condition.reason.as_str(), condition.message.as_str());
         let spending = match &self.settings.signer {
-            Some(signer) => signer.spend_token(undecided(request, approval)).await,
+            Some(signer) => {
+                let undecided = handed_over(request, approval, Attempt::Later);
+                signer.spend_token(undecided).await
+            }
             None => Spending::Refused("nobody here knows tokens".to_owned()),
         };
         let reason = |words: &str| Reason {
@@ -237,8 +245,9 @@ impl Shared {
             Switch::Off => "says so".to_owned(),
             Switch::Broken(why) => format!("cannot be understood: {why}"),
         };
+        let (namespace, name) = (object_names::SWITCH_NAMESPACE, object_names::SWITCH);
         let reason = format!(
-            "node client certificates are not approved: ConfigMap {SWITCH_NAMESPACE}/{SWITCH_NAME} {why}"
+            "node client certificates are not approved: ConfigMap {namespace}/{name} {why}"
         );
         let mut step = Step::new(&concerned.name, NODE_CLIENT, Finding::Absent, reason);
         step.policy = concerned.policy.as_ref().to_owned();
@@ -250,7 +259,7 @@ impl Shared {
 
     async fn switch(self: &Arc<Self>) -> Switch {
         self.discover().await;
-        if !self.index().has_group(OPENSHIFT_MACHINES) {
+        if !self.index().has_group(object_names::MACHINE_GROUP) {
             return Switch::On;
         }
         self.start_watch(Watched::Switch);
@@ -260,90 +269,102 @@ impl Shared {
     }
 
     /// Writes a decision, for exactly the state that was judged. What it approves is signed from the API server's answer,
-    /// without waiting for the watch to bring the same.
+    /// without waiting for the watch to bring the same; everything up to the use of the key is done while it is written.
     async fn decide(
         &self,
         request: &CsrObject,
         condition: &NewCondition,
-        attempt: Attempt,
+        when_approved: WhenApproved,
         turn: Option<OwnedMutexGuard<()>>,
     ) -> Next {
-        let Some(object) = with_condition(request, condition) else {
+        let Some(status) = with_condition(request, condition) else {
             return Next::Done;
         };
-        let decided = match self.write(Part::APPROVAL, request, &object).await {
-            Ok(decided) => decided,
-            Err(Unwritten { next, forbidden }) => {
-                if let Some(why) = forbidden {
-                    let verb = condition.kind;
-                    let words =
-                        format!("{FORBIDDEN}: would be {verb}, but that is forbidden: {why}");
-                    let why = Reason {
-                        rule: condition.reason.clone(),
-                        code: FORBIDDEN.to_owned(),
-                        words: shortened(&words),
-                    };
-                    self.tell(request, &why).await;
+        let (confirmer, confirmation) = Confirmation::pending();
+        let writing = async {
+            let decided = self.write(Part::APPROVAL, request, &status).await;
+            // It is in the index: whoever is next sees it.
+            drop(turn);
+            match &decided {
+                Ok(Some(decided)) if Stage::of(decided) == Stage::Approved => confirmer.confirm(),
+                Ok(_) | Err(_) => drop(confirmer),
+            }
+            decided
+        };
+        let signing = async {
+            let signer = self.signer_of(request)?;
+            let approval = (condition.reason.as_str(), condition.message.as_str());
+            let attempt = Attempt::First(&confirmation);
+            match when_approved {
+                WhenApproved::SignAhead => {
+                    Some(signer.sign(handed_over(request, approval, attempt)).await)
                 }
-                return next;
+                WhenApproved::Sign => None,
             }
         };
-        // It is in the index: whoever is next sees it.
-        drop(turn);
+        let (decided, signing) = tokio::join!(writing, signing);
+        let decided = match decided {
+            Ok(decided) => decided,
+            Err(unwritten) => {
+                let verb = condition.kind;
+                let why = unwritten.forbidden(&condition.reason, &format!("would be {verb}"));
+                if let Some(why) = why {
+                    self.tell(&About::request(request), request, &why).await;
+                }
+                return unwritten.next;
+            }
+        };
         let age = SystemClock.now().seconds_since(request.created);
         self.metrics.decided_after(age);
         info!(
             name = %request.name, signer = %request.spec.signer, requester = %request.spec.requester,
             decision = condition.kind, rule = %condition.reason, "decided"
         );
-        match decided {
-            Some(decided)
-                if Stage::of(&decided) == Stage::Approved && self.does(Controller::Signer) =>
-            {
-                self.sign(&decided, attempt).await
-            }
-            Some(_) | None => Next::Done,
+        match (decided, signing) {
+            (Some(decided), _) if Stage::of(&decided) != Stage::Approved => Next::Done,
+            (Some(decided), Some(signing)) => self.answer(&decided, signing).await,
+            (Some(decided), None) => self.sign(&decided).await,
+            (None, _) => Next::Done,
         }
     }
 
-    async fn sign(&self, request: &CsrObject, attempt: Attempt) -> Next {
-        let Some(signer) = &self.settings.signer else {
+    /// Who signs such a request here, if somebody does.
+    fn signer_of(&self, request: &CsrObject) -> Option<&dyn Signer> {
+        let signer = self.settings.signer.as_deref()?;
+        let is_ours = self.does(Controller::Signer) && signer.serves(&request.spec.signer);
+        is_ours.then_some(signer)
+    }
+
+    async fn sign(&self, request: &CsrObject) -> Next {
+        let Some(signer) = self.signer_of(request) else {
             return Next::Done;
         };
-        if !signer.serves(&request.spec.signer) {
-            return Next::Done;
-        }
-        let Ok(object) = serde_json::from_str::<Value>(&request.text) else {
+        let Some(body) = &request.body else {
             return Next::Done;
         };
-        let (reason, message) = approval_of(&object);
-        let spec = &request.spec;
-        let approved = ApprovedRequest {
-            name: &request.name,
-            uid: &request.uid,
-            signer: &spec.signer,
-            requester: &spec.requester,
-            wishes: &spec.wishes,
-            csr: spec.message.as_ref().map_err(String::as_str),
-            created: request.created,
-            approved: request
-                .condition("Approved")
-                .and_then(|condition| condition.updated),
-            approval: (&reason, &message),
-            attempt,
-        };
-        let signed = match signer.sign(approved).await {
+        let approved = handed_over(request, approval_of(&body.status), Attempt::Later);
+        let signing = signer.sign(approved).await;
+        self.answer(request, signing).await
+    }
+
+    /// Writes what came of an approved request.
+    async fn answer(&self, request: &CsrObject, signing: Signing) -> Next {
+        let signed = match signing {
             Signing::NotMine => return Next::Done,
             Signing::Later(why) => {
-                warn!(name = %request.name, signer = %spec.signer, reason = %why, "not signed yet");
+                warn!(name = %request.name, signer = %request.spec.signer, reason = %why, "not signed yet");
                 return Next::Again(Pause::Evidence);
             }
-            Signing::Certificate(pem) => {
-                let mut object = object;
-                if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
-                    status.insert("certificate".to_owned(), json!(BASE64.encode(pem)));
-                }
-                Some((Part::CERTIFICATE, object))
+            Signing::Certificate(certificate) => {
+                let status = with_certificate(request, &certificate.pem);
+                let delivery = Delivery {
+                    uid: request.uid.clone(),
+                    signer: request.spec.signer.clone(),
+                    serial: certificate.serial,
+                    pem: certificate.pem,
+                };
+                self.deliveries.begin(&request.name, delivery);
+                status.map(|status| (Part::CERTIFICATE, status))
             }
             Signing::Failed { reason, message } => {
                 let condition = NewCondition {
@@ -351,28 +372,61 @@ impl Shared {
                     reason,
                     message,
                 };
-                with_condition(request, &condition).map(|object| (Part::FAILURE, object))
+                with_condition(request, &condition).map(|status| (Part::FAILURE, status))
             }
         };
-        let Some((part, object)) = signed else {
+        let Some((part, status)) = signed else {
             return Next::Done;
         };
-        match self.write(part, request, &object).await {
-            Ok(_) => Next::Done,
-            Err(unwritten) => unwritten.next,
+        let unwritten = match self.write(part, request, &status).await {
+            Ok(_) => {
+                self.deliveries.end(&request.name);
+                return Next::Done;
+            }
+            Err(unwritten) => unwritten,
+        };
+        if let Some(why) = unwritten.forbidden("", "would get its certificate") {
+            self.tell(&About::approved(request), request, &why).await;
+        }
+        if unwritten.next == Next::Done {
+            // The API server will never take it.
+            self.take_back(&request.name).await;
+        }
+        unwritten.next
+    }
+
+    /// Looks whether a certificate has reached its request, and takes it back if it never will.
+    async fn settle_delivery(&self, name: &str, request: Option<&CsrObject>) {
+        let Some(delivery) = self.deliveries.of(name) else {
+            return;
+        };
+        match request.filter(|request| request.uid == delivery.uid) {
+            Some(request) if Stage::of(request) != Stage::Over => {}
+            Some(request) if request.certificate.as_deref() == Some(delivery.pem.as_bytes()) => {
+                self.deliveries.end(name);
+            }
+            Some(_) | None => self.take_back(name).await,
         }
     }
 
-    /// Puts an object, or patches it where only that is permitted. Returns what it is now, unless it is gone by then; or
-    /// what becomes of a request that could not be written.
+    async fn take_back(&self, name: &str) {
+        if let (Some(delivery), Some(signer)) = (self.deliveries.of(name), &self.settings.signer) {
+            warn!(name, serial = %delivery.serial, "the certificate did not reach its request: it is taken back");
+            signer.discard(delivery.serial, &delivery.signer).await;
+        }
+        self.deliveries.end(name);
+    }
+
+    /// Puts a request with another status, or patches it where only that is permitted. Returns what it is now, unless it is
+    /// gone by then; or what becomes of a request that could not be written.
     async fn write(
         &self,
         part: Part,
         request: &CsrObject,
-        object: &Value,
+        status: &Status,
     ) -> Result<Option<Arc<CsrObject>>, Unwritten> {
         let path = format!("{CSRS}/{}/{}", segment(&request.name), part.subresource);
-        let written = self.put_or_patch(&path, part, request, object).await;
+        let written = self.put_or_patch(&path, part, request, status).await;
         let (outcome, next) = match &written {
             Ok(_) => ("written", Next::Done),
             // The watch brings the state that is to be judged instead.
@@ -413,25 +467,27 @@ impl Shared {
         path: &str,
         part: Part,
         request: &CsrObject,
-        object: &Value,
+        status: &Status,
     ) -> Result<Value, CallFault> {
-        if !self.patches.load(Ordering::Relaxed) {
-            match self.api.put(path, object).await {
+        if !self.patches.load(Ordering::Relaxed)
+            && let Some(whole) = whole_with(request, status)
+        {
+            match self.api.put_text(path, whole).await {
                 Err(CallFault::Forbidden(_)) => {}
                 answered => return answered,
             }
         }
         let patched = self
             .api
-            .patch(path, &patch_of(part, request, object))
+            .patch(path, &patch_of(part, request, status))
             .await?;
         self.patches.store(true, Ordering::Relaxed);
         Ok(patched)
     }
 
     /// Says once why a request waits.
-    async fn tell(&self, request: &CsrObject, why: &Reason) -> Told {
-        let told = self.tell_of(&About::request(request), why).await;
+    async fn tell(&self, about: &About<'_>, request: &CsrObject, why: &Reason) -> Told {
+        let told = self.tell_of(about, why).await;
         if told == Told::Now {
             info!(
                 name = %request.name, signer = %request.spec.signer, requester = %request.spec.requester,
@@ -480,6 +536,26 @@ struct Unwritten {
     forbidden: Option<String>,
 }
 
+impl Unwritten {
+    /// What is told of a missing permission: the rule that has decided, and what would become of the request.
+    fn forbidden(&self, rule: &str, would: &str) -> Option<Reason> {
+        let why = self.forbidden.as_ref()?;
+        let words = format!("{FORBIDDEN}: {would}, but that is forbidden: {why}");
+        Some(Reason {
+            rule: rule.to_owned(),
+            code: FORBIDDEN.to_owned(),
+            words: shortened(&words),
+        })
+    }
+}
+
+/// Whether an approved request is made ready for the key while its approval is being written.
+#[derive(Clone, Copy, Debug)]
+enum WhenApproved {
+    SignAhead,
+    Sign,
+}
+
 /// What becomes of a request whose message cannot be read: no rule approves it.
 fn unreadable(policy: &Policy, request: &CsrObject, why: &str) -> Verdict {
     let now = SystemClock.now();
@@ -505,17 +581,15 @@ fn with_step(verdict: Verdict, step: Option<Step>) -> Verdict {
     }
 }
 
-fn approval_of(object: &Value) -> (String, String) {
-    let conditions = object
-        .pointer("/status/conditions")
-        .and_then(Value::as_array);
+fn approval_of(status: &Status) -> (&str, &str) {
+    let conditions = status.get("conditions").and_then(Value::as_array);
     let approved = conditions
         .into_iter()
         .flatten()
         .find(|condition| condition["type"] == "Approved");
     let text = |key: &str| {
         let found = approved.and_then(|condition| condition.get(key)?.as_str());
-        found.unwrap_or_default().to_owned()
+        found.unwrap_or_default()
     };
     (text("reason"), text("message"))
 }
@@ -527,4 +601,3 @@ const DOOR: &str = "cluster";
 /// More rounds than there are kinds of evidence: a policy that needs more asks for ever.
 const MAX_ROUNDS: usize = 32;
 const NODE_CLIENT: &str = "nodeClient";
-const OPENSHIFT_MACHINES: &str = "machine.openshift.io";

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use countersign_authority::{Clock as _, Deciders, LocalEvidence, SystemClock};
-use countersign_policy::{Execution, Policy};
+use countersign_policy::{Execution, Policy, object_names};
 use serde_json::Value;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
@@ -18,12 +18,11 @@ use tracing::{debug, info, warn};
 
 use crate::api::{Api, CallFault, ConnectFault, Resource, segment};
 use crate::cleaner::{CleanerSettings, delete_options, outdated};
+use crate::delivery::Deliveries;
 use crate::dial::DialSettings;
 use crate::events::EventBudget;
 use crate::follow::follow;
-use crate::index::{
-    BUNDLE_NAME, BUNDLE_NAMESPACE, Change, Index, SWITCH_NAME, SWITCH_NAMESPACE, Watched,
-};
+use crate::index::{Change, Index, Watched};
 use crate::leader::{Candidate, Election, LeaseLost};
 use crate::metrics::ClusterMetrics;
 use crate::node_locks::NodeLocks;
@@ -137,6 +136,7 @@ pub(crate) struct Shared {
     /// The resources that are acted on.
     attended: Mutex<Vec<Attended>>,
     pub(crate) pods: Pods,
+    pub(crate) deliveries: Deliveries,
     pub(crate) tasks: TaskTracker,
     /// Ends the work of this replica.
     pub(crate) working: CancellationToken,
@@ -188,6 +188,7 @@ impl Cluster {
                 discovery: tokio::sync::Mutex::new(false),
                 attended: Mutex::default(),
                 pods: Pods::default(),
+                deliveries: Deliveries::default(),
                 tasks: TaskTracker::new(),
                 working: CancellationToken::new(),
                 is_ready: AtomicBool::new(false),
@@ -397,13 +398,16 @@ impl Shared {
             self.start_operator();
         }
         if self.does(Controller::Approver) || self.does(Controller::Signer) {
-            tokio::select! {
-                () = self.dispatch() => {}
-                () = stop.cancelled() => {}
-            }
-        } else {
-            stop.cancelled().await;
+            let dispatching = Arc::clone(self);
+            // Not in the thread that waits for the end: a request would go through it and back.
+            self.tasks.spawn(async move {
+                tokio::select! {
+                    () = dispatching.dispatch() => {}
+                    () = dispatching.working.cancelled() => {}
+                }
+            });
         }
+        stop.cancelled().await;
         self.working.cancel();
         self.tasks.close();
         let _late = timeout(DRAIN, self.tasks.wait()).await;
@@ -525,13 +529,13 @@ impl Shared {
                 }
             }
             Watched::Bundle => Resource {
-                namespace: Some(BUNDLE_NAMESPACE.to_owned()),
-                name: Some(BUNDLE_NAME.to_owned()),
+                namespace: Some(object_names::BUNDLE_NAMESPACE.to_owned()),
+                name: Some(object_names::BUNDLE.to_owned()),
                 ..of("", "v1", "ConfigMap", "configmaps")
             },
             Watched::Switch => Resource {
-                namespace: Some(SWITCH_NAMESPACE.to_owned()),
-                name: Some(SWITCH_NAME.to_owned()),
+                namespace: Some(object_names::SWITCH_NAMESPACE.to_owned()),
+                name: Some(object_names::SWITCH.to_owned()),
                 ..of("", "v1", "ConfigMap", "configmaps")
             },
         })

@@ -107,7 +107,7 @@ pub(crate) struct About<'a> {
 }
 
 impl<'a> About<'a> {
-    /// A CertificateSigningRequest that waits.
+    /// A CertificateSigningRequest that waits to be decided.
     pub(crate) fn request(request: &'a CsrObject) -> Self {
         Self {
             namespace: "default",
@@ -122,6 +122,16 @@ impl<'a> About<'a> {
                 "uid": request.uid,
                 "resourceVersion": request.version,
             }),
+        }
+    }
+
+    /// One that is approved, and waits for its certificate.
+    pub(crate) fn approved(request: &'a CsrObject) -> Self {
+        Self {
+            controller: "countersign.dev/signer",
+            action: "Sign",
+            reason: "SigningPending",
+            ..Self::request(request)
         }
     }
 

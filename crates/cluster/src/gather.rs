@@ -8,6 +8,7 @@ use countersign_pki::CheckedCsr;
 use countersign_policy::{
     AccessAnswer, AccessQuestion, ClusterFact, ClusterQuery, Evidence, Execution, Identity, Looked,
     Query, Requester, TokenFacts, Webhook, WebhookAnswer, egress_of, network_type_of, node_of,
+    object_names,
 };
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
@@ -105,7 +106,8 @@ impl Shared {
         let Some(signer) = signer.filter(|it| it.serves(&request.spec.signer)) else {
             return Ok(TokenFacts::Missing);
         };
-        signer.token(undecided(request, ("", ""))).await
+        let undecided = handed_over(request, ("", ""), Attempt::Later);
+        signer.token(undecided).await
     }
 
     /// Asks the API server whether the sender of a request may do something, unless it has just said so.
@@ -207,14 +209,15 @@ impl Shared {
                 Ok(ClusterFact::Node(node.map(Arc::new)))
             }
             ClusterQuery::Network => {
-                let path = "/apis/config.openshift.io/v1/networks/cluster".to_owned();
+                let path = format!("/apis/{}/v1/networks/cluster", object_names::NETWORK_GROUP);
                 let found = get(path).await?;
                 let kind = found.as_ref().and_then(network_type_of);
                 Ok(ClusterFact::Network(kind))
             }
             ClusterQuery::Egress(node) => {
                 let node = segment(node);
-                let path = format!("/apis/network.openshift.io/v1/hostsubnets/{node}");
+                let group = object_names::HOST_SUBNET_GROUP;
+                let path = format!("/apis/{group}/v1/hostsubnets/{node}");
                 let found = get(path).await?;
                 Ok(ClusterFact::Egress(found.as_ref().map(egress_of)))
             }
@@ -272,10 +275,11 @@ async fn ask_webhook(
     rules.deciders.ask(webhook, question).await
 }
 
-/// A request that is not approved yet, for whoever signs.
-pub(crate) fn undecided<'a>(
+/// A request for whoever signs, with its approval.
+pub(crate) fn handed_over<'a>(
     request: &'a CsrObject,
     approval: (&'a str, &'a str),
+    attempt: Attempt<'a>,
 ) -> ApprovedRequest<'a> {
     let spec = &request.spec;
     ApprovedRequest {
@@ -286,9 +290,8 @@ pub(crate) fn undecided<'a>(
         wishes: &spec.wishes,
         csr: spec.message.as_ref().map_err(String::as_str),
         created: request.created,
-        approved: None,
         approval,
-        attempt: Attempt::Later,
+        attempt,
     }
 }
 

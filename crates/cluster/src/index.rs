@@ -11,7 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use countersign_pki::{CheckedCsr, UnixTime};
-use countersign_policy::{ClusterFact, ClusterNode, ClusterQuery, ClusterRequest, Looked, node_of};
+use countersign_policy::{
+    ClusterFact, ClusterNode, ClusterQuery, ClusterRequest, Looked, bundle_of, node_of,
+    object_names,
+};
 use serde_json::Value;
 
 use self::kinds::{NOT_READ, Objects};
@@ -131,9 +134,8 @@ impl Index {
                 self.woken(topics.chain(changed.recovered.then_some(Topic::Sources)))
             }
             Watched::Bundle => {
-                let value =
-                    |object: &Value| objects::config_value(object, BUNDLE_KEY).map(Arc::from);
-                let changed = self.bundle.apply(change, value);
+                let bundle = |object: &Value| bundle_of(object).map(Arc::from);
+                let changed = self.bundle.apply(change, bundle);
                 self.woken(changed.is_any().then_some(Topic::Bundle))
             }
             Watched::Switch => {
@@ -235,7 +237,10 @@ impl Index {
             }
             ClusterQuery::Bundle => Answer::Known(match self.bundle.first() {
                 Ok(bundle) => Ok(ClusterFact::Bundle(bundle.map(|text| Arc::clone(&*text)))),
-                Err(why) => Err(format!("ConfigMap {BUNDLE_NAMESPACE}/{BUNDLE_NAME}: {why}")),
+                Err(why) => {
+                    let (namespace, name) = (object_names::BUNDLE_NAMESPACE, object_names::BUNDLE);
+                    Err(format!("ConfigMap {namespace}/{name}: {why}"))
+                }
             }),
             ClusterQuery::Network
             | ClusterQuery::Egress(_)
@@ -487,11 +492,6 @@ fn sibling_key(request: &CsrObject) -> Option<(String, String)> {
 
 pub(crate) const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 
-pub(crate) const BUNDLE_NAMESPACE: &str = "openshift-config-managed";
-pub(crate) const BUNDLE_NAME: &str = "csr-controller-ca";
-const BUNDLE_KEY: &str = "ca-bundle.crt";
-pub(crate) const SWITCH_NAMESPACE: &str = "openshift-cluster-machine-approver";
-pub(crate) const SWITCH_NAME: &str = "machine-approver-config";
 const SWITCH_KEY: &str = "config.yaml";
 
 #[cfg(test)]

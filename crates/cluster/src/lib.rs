@@ -13,6 +13,7 @@ mod plan;
 mod queue;
 
 mod cleaner;
+mod delivery;
 mod events;
 
 mod api;
@@ -45,4 +46,4 @@ pub use resources::{
     Attention, Found, FoundState, NewSecret, Readiness, ResourceKind, ResourceObject,
     ResourceStatus, SecretAnswer, Secrets, Steward, Withheld,
 };
-pub use signing::{ApprovedRequest, Attempt, Signer, Signing, Spending};
+pub use signing::{ApprovedRequest, Attempt, SignedCertificate, Signer, Signing, Spending};

@@ -16,7 +16,7 @@ use countersign_policy::{
     machine_of,
 };
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::plan::Stage;
 
@@ -32,8 +32,16 @@ pub(crate) struct CsrObject {
     pub(crate) conditions: Vec<Condition>,
     /// `status.certificate`: PEM, if there is any.
     pub(crate) certificate: Option<Vec<u8>>,
-    /// The whole object without its managed fields, for whoever writes it back; empty once nothing is left to be written.
-    pub(crate) text: Box<str>,
+    /// For whoever writes it back; `None` once nothing is left to be written.
+    pub(crate) body: Option<CsrBody>,
+}
+
+/// A whole request without its managed fields, as it is written back.
+#[derive(Clone, Debug)]
+pub(crate) struct CsrBody {
+    /// Everything but its status, as JSON.
+    pub(crate) object: Box<str>,
+    pub(crate) status: Map<String, Value>,
 }
 
 /// What never changes in a request.
@@ -83,10 +91,17 @@ impl CsrObject {
             spec,
             conditions: items(conditions).filter_map(Condition::read).collect(),
             certificate: bytes(certificate).filter(|certificate| !certificate.is_empty()),
-            text: Box::default(),
+            body: None,
         };
         if Stage::of(&read) != Stage::Over {
-            read.text = object.to_string().into_boxed_str();
+            let status = object.as_object_mut()?.remove("status");
+            read.body = Some(CsrBody {
+                object: object.to_string().into_boxed_str(),
+                status: match status {
+                    Some(Value::Object(status)) => status,
+                    Some(_) | None => Map::new(),
+                },
+            });
         }
         Some(read)
     }

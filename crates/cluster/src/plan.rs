@@ -1,8 +1,10 @@
 //! What is done with a request, given how it stands and what the policy says: pure functions over observed objects.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use countersign_pki::terminal_safe;
 use countersign_policy::{Deciding, Effect, Explanation, Finding, ReasonCode, Step, Verdict};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::objects::CsrObject;
 
@@ -121,16 +123,33 @@ impl Reason {
     }
 }
 
-/// The whole object with one more condition, as it is written back; `None` if it cannot be read.
-pub(crate) fn with_condition(request: &CsrObject, condition: &NewCondition) -> Option<Value> {
-    let mut object: Value = serde_json::from_str(&request.text).ok()?;
-    let mut conditions = conditions_of(&object);
+/// Its status with one more condition; `None` if nothing is left to be written.
+pub(crate) fn with_condition(request: &CsrObject, condition: &NewCondition) -> Option<Status> {
+    let mut status = request.body.as_ref()?.status.clone();
+    let mut conditions = match status.remove(CONDITIONS) {
+        Some(Value::Array(conditions)) => conditions,
+        Some(_) | None => Vec::new(),
+    };
     conditions.push(condition.to_json());
-    let status = object.as_object_mut()?.entry("status").or_insert(json!({}));
-    status
-        .as_object_mut()?
-        .insert("conditions".to_owned(), Value::Array(conditions));
-    Some(object)
+    status.insert(CONDITIONS.to_owned(), Value::Array(conditions));
+    Some(status)
+}
+
+/// Its status with its certificate; `None` if nothing is left to be written.
+pub(crate) fn with_certificate(request: &CsrObject, pem: &str) -> Option<Status> {
+    let mut status = request.body.as_ref()?.status.clone();
+    status.insert(CERTIFICATE.to_owned(), json!(BASE64.encode(pem)));
+    Some(status)
+}
+
+/// A request's status, as it is to be.
+pub(crate) type Status = Map<String, Value>;
+
+/// The whole object with that status, as JSON; `None` if nothing is left to be written.
+pub(crate) fn whole_with(request: &CsrObject, status: &Status) -> Option<String> {
+    let object = request.body.as_ref()?.object.strip_suffix('}')?;
+    let status = serde_json::to_string(status).ok()?;
+    Some(format!(r#"{object},"status":{status}}}"#))
 }
 
 /// What of a request is written.
@@ -144,32 +163,24 @@ pub(crate) struct Part {
 impl Part {
     pub(crate) const APPROVAL: Self = Self {
         subresource: "approval",
-        key: "conditions",
+        key: CONDITIONS,
     };
     pub(crate) const FAILURE: Self = Self {
         subresource: "status",
-        key: "conditions",
+        key: CONDITIONS,
     };
     pub(crate) const CERTIFICATE: Self = Self {
         subresource: "status",
-        key: "certificate",
+        key: CERTIFICATE,
     };
 }
 
-/// A part of an object as a merge patch that counts only for the state that was judged.
-pub(crate) fn patch_of(part: Part, request: &CsrObject, object: &Value) -> Value {
-    let changed = object.pointer(&format!("/status/{}", part.key));
+/// A part of a status as a merge patch that counts only for the state that was judged.
+pub(crate) fn patch_of(part: Part, request: &CsrObject, status: &Status) -> Value {
     json!({
         "metadata": {"resourceVersion": request.version, "uid": request.uid},
-        "status": {part.key: changed},
+        "status": {part.key: status.get(part.key)},
     })
-}
-
-fn conditions_of(object: &Value) -> Vec<Value> {
-    let conditions = object
-        .pointer("/status/conditions")
-        .and_then(Value::as_array);
-    conditions.cloned().unwrap_or_default()
 }
 
 impl NewCondition {
@@ -197,6 +208,8 @@ pub(crate) fn shortened(text: &str) -> String {
     format!("{}{ELLIPSIS}", text.get(..end).unwrap_or_default())
 }
 
+const CONDITIONS: &str = "conditions";
+const CERTIFICATE: &str = "certificate";
 const APPROVED: &str = "Approved";
 const DENIED: &str = "Denied";
 const FAILED: &str = "Failed";
@@ -323,7 +336,11 @@ mod tests {
             reason: "p/r".to_owned(),
             message: "m".to_owned(),
         };
-        let object = with_condition(&request, &condition).unwrap();
+        let status = with_condition(&request, &condition).unwrap();
+        let whole = whole_with(&request, &status).unwrap();
+        let object: Value = serde_json::from_str(&whole).unwrap();
+        assert_eq!(object["kind"], "CertificateSigningRequest");
+        assert_eq!(object["spec"]["username"], "system:node:worker-a");
         assert_eq!(object["metadata"]["labels"]["team"], "x");
         assert_eq!(object["metadata"]["resourceVersion"], "7");
         assert!(object["metadata"].get("managedFields").is_none());
@@ -334,8 +351,14 @@ mod tests {
             .map(|condition| &condition["type"])
             .collect();
         assert_eq!(kinds, ["Looked", "Approved"]);
-        let patch = patch_of(Part::APPROVAL, &request, &object);
+        let patch = patch_of(Part::APPROVAL, &request, &status);
         assert_eq!(patch["metadata"]["resourceVersion"], "7");
         assert_eq!(patch["status"], object["status"]);
+
+        let status = with_certificate(&request, "PEM").unwrap();
+        let whole = whole_with(&request, &status).unwrap();
+        let object: Value = serde_json::from_str(&whole).unwrap();
+        let expected = json!({"conditions": [looked], "certificate": "UEVN"});
+        assert_eq!(object["status"], expected);
     }
 }

@@ -1,7 +1,8 @@
 //! Where the signer controller meets whoever signs. This crate holds no key: it hands approved requests over and writes what
 //! comes back.
 
-use countersign_pki::{CheckedCsr, UnixTime};
+use countersign_authority::Confirmation;
+use countersign_pki::{CheckedCsr, Serial, UnixTime};
 use countersign_policy::{Looked, Requester, SignerName, TokenFacts, Wishes};
 use futures_util::future::BoxFuture;
 
@@ -13,6 +14,9 @@ pub trait Signer: Send + Sync {
     /// Signs one. It may be asked again for a request that it has signed, after a crash or a lost answer: the same `uid`
     /// gets the same certificate, or one as good.
     fn sign<'a>(&'a self, request: ApprovedRequest<'a>) -> BoxFuture<'a, Signing>;
+
+    /// Takes a certificate back that never reached its request.
+    fn discard<'a>(&'a self, serial: Serial, signer: &'a SignerName) -> BoxFuture<'a, ()>;
 
     /// What rules see of the enrolment token in a request that is not approved yet. Nothing is used up.
     fn token<'a>(&'a self, request: ApprovedRequest<'a>) -> BoxFuture<'a, Looked<TokenFacts>>;
@@ -33,7 +37,7 @@ pub enum Spending {
     Refused(String),
 }
 
-/// A request that the cluster says is approved.
+/// A request that the cluster says is approved, or is about to.
 #[derive(Clone, Copy, Debug)]
 pub struct ApprovedRequest<'a> {
     /// The object's name.
@@ -50,20 +54,19 @@ pub struct ApprovedRequest<'a> {
     pub csr: Result<&'a CheckedCsr, &'a str>,
     /// When it was made.
     pub created: UnixTime,
-    /// When it was approved, if the condition says so.
-    pub approved: Option<UnixTime>,
     /// Reason and message of its approval.
     pub approval: (&'a str, &'a str),
     /// Whether it may have been handed over before.
-    pub attempt: Attempt,
+    pub attempt: Attempt<'a>,
 }
 
 /// Whether a request may have been handed over before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attempt {
-    /// Its approval has just been written, without a token: nobody can have signed it.
-    First,
-    /// It may have been signed, by this process or one before it.
+#[derive(Clone, Copy, Debug)]
+pub enum Attempt<'a> {
+    /// Its approval is being written, without a token: nobody can have signed it. It is signed once the approval is
+    /// confirmed, and not before.
+    First(&'a Confirmation),
+    /// It is approved. It may have been signed, by this process or one before it.
     Later,
 }
 
@@ -72,8 +75,8 @@ pub enum Attempt {
 pub enum Signing {
     /// Somebody else signs it.
     NotMine,
-    /// The certificate, as PEM.
-    Certificate(String),
+    /// Signed.
+    Certificate(SignedCertificate),
     /// It can never be signed: the condition `Failed` with this reason and message.
     Failed {
         /// In one word, for example `SignerValidationFailure`.
@@ -83,4 +86,13 @@ pub enum Signing {
     },
     /// Not now, in words; it is asked again.
     Later(String),
+}
+
+/// A certificate for a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignedCertificate {
+    /// Itself and the CAs above it without the root, in order, as PEM.
+    pub pem: String,
+    /// Its serial, by which it can be taken back.
+    pub serial: Serial,
 }

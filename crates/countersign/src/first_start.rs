@@ -518,6 +518,7 @@ pub(crate) async fn issue(
             actor: Actor::authority(),
             verdict: PersonVerdict::Approve,
             reason: request.reason.to_owned(),
+            confirmation: None,
         }),
     };
     let submitted = authority.requests.submit(submission).await?;

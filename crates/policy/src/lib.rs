@@ -55,8 +55,8 @@ pub use node::{
     CheckId, Checks, ClusterFact, ClusterMachine, ClusterNode, ClusterQuery, ClusterRequest,
     Compat, Egress, NameAnswer, NameOptions, NamePattern, NodeAddress, NodeClientRule, NodeRequest,
     NodeServingRule, Preset, Queue, RequestState, ServedChain, Switch, Waiting, bundle_of,
-    egress_of, inventory_machine, judge_unreadable, machine_of, network_type_of, node_of, queue_of,
-    queue_window, related_requests, request_state_of, turns_of,
+    egress_of, inventory_machine, judge_unreadable, machine_of, network_type_of, node_of,
+    object_names, queue_of, queue_window, related_requests, request_state_of, turns_of,
 };
 pub use reason::ReasonCode;
 pub use request::{Identity, Request, Requester, SignerName, SignerNameFault, Wishes, one_source};

@@ -16,6 +16,7 @@ use crate::faults::EngineError;
 use crate::issuer::IssuerId;
 use crate::issuer::signer::Signer;
 use crate::model::{Intent, LedgerEntry, RequestId, RequestRecord, RequestState, Revision};
+use crate::request::confirmation::Confirmation;
 use crate::request::denials::Recurrence;
 use crate::rules::Rules;
 use crate::store::{Change, CommitFault, Precondition, Write};
@@ -114,8 +115,8 @@ pub(crate) enum Conflict {
     Revoked,
     /// The serial is taken.
     Serial,
-    /// The first commit was made; then a signer elsewhere settled the request, or somebody ended the intent, which is
-    /// void.
+    /// The first commit was made; then a signer elsewhere settled the request, somebody ended the intent, or the decision
+    /// was not stored where it belongs. The intent is void.
     Overtaken,
     /// The machinery failed. If the first commit was made, recovery finishes what it began.
     Engine(EngineError),
@@ -281,7 +282,13 @@ impl Core {
             record,
             retained,
             is_fenced,
+            mut confirmation,
         } = plan;
+        let is_held = |draft: &Draft| draft.intent().deferred.is_some();
+        if !draft.as_ref().is_some_and(is_held) {
+            // Nothing that is stored could be taken back without a trace in what its door shows.
+            confirmed(confirmation.take()).await?;
+        }
         // No store can check these: they are looked at right before the first commit.
         let is_outdated = || {
             !Arc::ptr_eq(rules, &self.rules.load())
@@ -317,6 +324,10 @@ impl Core {
                 },
             });
         };
+        if let Err(withdrawn) = confirmed(confirmation).await {
+            self.void(draft.intent()).await?;
+            return Err(withdrawn);
+        }
         let sealed = match self.ask_key(Intended::after_durable_commit(draft)).await {
             Ok(sealed) => sealed,
             Err((intent, fault)) => {
@@ -456,6 +467,17 @@ impl Core {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .contains(&key)
+    }
+}
+
+/// Waits until a decision is stored elsewhere, where that matters.
+async fn confirmed(confirmation: Option<Confirmation>) -> Result<(), Conflict> {
+    let Some(confirmation) = confirmation else {
+        return Ok(());
+    };
+    match confirmation.wait().await {
+        true => Ok(()),
+        false => Err(Conflict::Overtaken),
     }
 }
 

@@ -20,6 +20,7 @@ use crate::model::{
 };
 use crate::profile::{DraftFault, Drafting, Validity};
 use crate::request::collection::thefts_since;
+use crate::request::confirmation::Confirmation;
 use crate::request::denials::RepeatedDenials;
 use crate::store::{Change, Precondition, RequestUpdate, Write};
 use crate::token::{TokenId, TokenUseRecord, rejected};
@@ -114,6 +115,19 @@ pub(crate) enum Standing<'a> {
     Elsewhere,
 }
 
+impl Standing<'_> {
+    /// What the key has to wait for.
+    fn confirmation(&self) -> Option<&Confirmation> {
+        match self {
+            Self::Arriving(arriving) => arriving.confirmation,
+            Self::Waiting { .. }
+            | Self::Renewing { .. }
+            | Self::Abandoned { .. }
+            | Self::Elsewhere => None,
+        }
+    }
+}
+
 /// A request that arrives.
 #[derive(Clone, Copy)]
 pub(crate) struct Arriving<'a> {
@@ -124,6 +138,8 @@ pub(crate) struct Arriving<'a> {
     pub(crate) replaces: Option<&'a RequestRecord>,
     /// The certificate that it has from the start.
     pub(crate) certificate: Option<&'a LedgerEntry>,
+    /// Whether its decision is stored elsewhere, where that matters.
+    pub(crate) confirmation: Option<&'a Confirmation>,
 }
 
 /// A person who decides.
@@ -165,6 +181,8 @@ pub(crate) struct Plan {
     pub(crate) retained: bool,
     /// Whether it rests on rules, which must still be in force when it is carried out.
     pub(crate) is_fenced: bool,
+    /// What the key has to wait for.
+    pub(crate) confirmation: Option<Confirmation>,
 }
 
 /// Chooses everything that follows from a decision.
@@ -219,6 +237,7 @@ pub(crate) fn plan(
         record,
         retained,
         is_fenced,
+        confirmation: facts.standing.confirmation().cloned(),
     })
 }
 
@@ -273,7 +292,15 @@ fn defer(
                 entry.stamp(&draft.intent().owner);
             }
             draft.holding(DeferredRequest {
-                request: Arc::clone(record),
+                request: match standing.confirmation() {
+                    None => Arc::clone(record),
+                    // Should this process end, nobody may take the decision for stored: its intent is voided.
+                    Some(_) => Arc::new(RequestRecord {
+                        state: RequestState::Undecided,
+                        live: false,
+                        ..RequestRecord::clone(record)
+                    }),
+                },
                 audit,
             })
         }

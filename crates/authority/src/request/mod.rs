@@ -3,6 +3,7 @@
 pub(crate) mod acts;
 pub(crate) mod claims;
 pub(crate) mod collection;
+pub(crate) mod confirmation;
 pub(crate) mod denials;
 pub(crate) mod reconsideration;
 pub(crate) mod room;

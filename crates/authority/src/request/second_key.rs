@@ -55,6 +55,7 @@ impl Core {
                 attachment: &submission.attachment,
                 replaces: None,
                 certificate: None,
+                confirmation: None,
             }),
             rules: &rules,
             gathered: &Gathered::default(),

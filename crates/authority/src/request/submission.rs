@@ -27,6 +27,7 @@ use crate::model::{LedgerEntry, RequestId, RequestRecord, RequestState, Revision
 use crate::profile::ProfileFault;
 use crate::request::Requests;
 use crate::request::claims::Claim;
+use crate::request::confirmation::Confirmation;
 use crate::rules::Rules;
 use crate::store::{Past, RequestFilter};
 use crate::telemetry::{DecisionOutcome, NOBODY, TokenEvent, settled_by};
@@ -66,6 +67,8 @@ pub struct Decision {
     pub verdict: PersonVerdict,
     /// Why, for the record.
     pub reason: String,
+    /// Where it is stored elsewhere, whether it is: no key is used before.
+    pub confirmation: Option<Confirmation>,
 }
 
 impl Submission {
@@ -281,11 +284,13 @@ impl Core {
             if decision.state == RequestState::Pending {
                 self.find_room(submission, signer).await?;
             }
+            let brought = submission.decision.as_ref();
             let arriving = Arriving {
                 retained: submission.door.retained,
                 attachment: &submission.attachment,
                 replaces: replaces.as_ref(),
                 certificate: None,
+                confirmation: brought.and_then(|brought| brought.confirmation.as_ref()),
             };
             let _turn = self.renew_in_turn(case, signer, &decision).await?;
             let told = Told::of(&decision);
@@ -511,6 +516,7 @@ impl Core {
             attachment: &submission.attachment,
             replaces: None,
             certificate: Some(&entry),
+            confirmation: None,
         };
         let rules = self.rules.load_full();
         let order = Order {

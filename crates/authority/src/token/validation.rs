@@ -390,6 +390,7 @@ impl Core {
                 attachment: &[],
                 replaces: None,
                 certificate: None,
+                confirmation: None,
             }),
             rules,
             gathered,

@@ -421,6 +421,7 @@ impl Ground {
                 actor: Actor::authority(),
                 verdict: PersonVerdict::Approve,
                 reason: String::new(),
+                confirmation: None,
             }),
             ..submission
         };
@@ -464,6 +465,7 @@ impl Ground {
                     actor,
                     verdict: PersonVerdict::Approve,
                     reason: String::new(),
+                    confirmation: None,
                 });
                 let submission = Submission {
                     decision,
@@ -653,6 +655,7 @@ async fn the_authoritys_own_signers_sign_nothing_that_waits() {
             actor,
             verdict: PersonVerdict::Approve,
             reason: String::new(),
+            confirmation: None,
         });
         let submitted = ground.authority.requests.submit(Submission {
             decision,

@@ -13,6 +13,7 @@ mod autosign;
 mod bootstrap;
 mod broken_evidence;
 mod collection;
+mod confirmation;
 mod deciders;
 mod disk_use;
 mod duplicates;

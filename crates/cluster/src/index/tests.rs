@@ -51,7 +51,8 @@ fn ask(index: &mut Index, query: &ClusterQuery) -> Answer {
 #[test]
 fn a_request_is_woken_by_what_it_lacked_and_by_nothing_else() {
     let machines = Watched::Machines(SOURCE.to_owned());
-    let bundle = json!({"metadata": {"name": BUNDLE_NAME}, "data": {"ca-bundle.crt": "x"}});
+    let bundle =
+        json!({"metadata": {"name": object_names::BUNDLE}, "data": {"ca-bundle.crt": "x"}});
     let node = |name: &str| json!({"metadata": {"name": name}});
     let asked_machines = BTreeSet::from([ClusterQuery::Machines]);
     let asked_node = BTreeSet::from([ClusterQuery::Node("worker-a".to_owned())]);
@@ -147,7 +148,7 @@ fn a_request_is_woken_by_what_it_lacked_and_by_nothing_else() {
             "the switch, always",
             &nothing,
             &Watched::Switch,
-            Change::Set(json!({"metadata": {"name": SWITCH_NAME},
+            Change::Set(json!({"metadata": {"name": object_names::SWITCH},
                             "data": {"config.yaml": "nodeClientCert: {disabled: true}"}})),
             true,
         ),
@@ -254,7 +255,7 @@ fn the_switch_is_on_without_a_config_map_and_off_when_it_cannot_be_understood() 
     let map = |text: &str| {
         let data = json!({"config.yaml": text});
         Change::All(vec![
-            json!({"metadata": {"name": SWITCH_NAME}, "data": data}),
+            json!({"metadata": {"name": object_names::SWITCH}, "data": data}),
         ])
     };
     let watched = all_watches();

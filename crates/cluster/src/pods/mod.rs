@@ -19,7 +19,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use countersign_pki::Serial;
 use countersign_policy::SignerName;
 use serde_json::Value;
 use tokio::time::sleep;
@@ -38,19 +37,7 @@ use objects::signer_of;
 pub(crate) struct Pods {
     /// The requests that nobody has answered, by `namespace/name`.
     waiting: Mutex<BTreeMap<String, SignerName>>,
-    /// Certificates that are signed and not yet seen in their request, by the request's `namespace/name`.
-    undelivered: Mutex<BTreeMap<String, Undelivered>>,
     bundles: Bundles,
-}
-
-/// A certificate on its way.
-#[derive(Clone, Debug)]
-struct Undelivered {
-    /// The identity of the request.
-    uid: String,
-    signer: SignerName,
-    serial: Serial,
-    chain: String,
 }
 
 /// A kind that is served only with its feature gate on.
@@ -98,12 +85,6 @@ impl Pods {
 
     fn waiting(&self) -> MutexGuard<'_, BTreeMap<String, SignerName>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn undelivered(&self) -> MutexGuard<'_, BTreeMap<String, Undelivered>> {
-        self.undelivered
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -241,12 +222,7 @@ impl Shared {
 
     /// Somebody has to see what became of a certificate that is on its way.
     fn wake_undelivered<'k>(&self, keys: impl Iterator<Item = &'k String>) {
-        let concerned: Vec<String> = {
-            let undelivered = self.pods.undelivered();
-            let keys = keys.filter(|key| undelivered.contains_key(*key));
-            keys.cloned().collect()
-        };
-        self.queue.wake_all(&concerned);
+        self.queue.wake_all(&self.deliveries.among(keys));
     }
 
     fn count_pods(&self) {

@@ -12,9 +12,10 @@ use tracing::{debug, info, warn};
 use super::judgement::{Finding, Judged, Looked, Surroundings, compare, examine};
 use super::objects::{Pod, PodRequest, uid_of};
 use super::signing::{PodOrder, PodSigner, PodSigning, PodTerms};
-use super::{Undelivered, VERSION, status};
+use super::{VERSION, status};
 use crate::api::{CallFault, segment};
 use crate::controllers::{Next, Rules, Shared};
+use crate::delivery::Delivery;
 use crate::events::{About, Told};
 use crate::objects::{CsrObject, CsrSpec};
 use crate::plan::{Action, Reason, plan, shortened};
@@ -147,13 +148,13 @@ impl Shared {
                 return self.refuse_pod(request, "Failed", &finding).await;
             }
         };
-        let on_its_way = Undelivered {
+        let delivery = Delivery {
             uid: request.uid.clone(),
             signer: request.signer.clone(),
             serial: certificate.serial,
-            chain: certificate.chain.clone(),
+            pem: certificate.chain.clone(),
         };
-        self.pods.undelivered().insert(key.to_owned(), on_its_way);
+        self.deliveries.begin(key, delivery);
         let object = status::issued(request, &certificate, SystemClock.now());
         let next = self.write_pod(request, &object, ISSUED, "").await;
         if next == Next::Done {
@@ -164,8 +165,7 @@ impl Shared {
 
     /// Looks whether a certificate has reached its request, and takes it back if it never will.
     async fn settle_undelivered(&self, key: &str, answer: Answer) {
-        let on_its_way = self.pods.undelivered().get(key).cloned();
-        let (Some(on_its_way), Some(signer)) = (on_its_way, &self.settings.pods) else {
+        let (Some(delivery), Some(signer)) = (self.deliveries.of(key), &self.settings.pods) else {
             return;
         };
         let Some((namespace, name)) = key.split_once('/') else {
@@ -176,16 +176,16 @@ impl Shared {
             // The watch brings its end.
             Err(_) => return,
         };
-        let found = found.filter(|found| found.uid == on_its_way.uid);
+        let found = found.filter(|found| found.uid == delivery.uid);
         match found {
             Some(found) if !found.is_over && answer == Answer::Elsewhere => return,
-            Some(found) if found.chain == on_its_way.chain => {}
+            Some(found) if found.chain == delivery.pem => {}
             Some(_) | None => {
-                warn!(request = key, serial = %on_its_way.serial, "the certificate did not reach its pod: it is taken back");
-                signer.discard(on_its_way.serial, &on_its_way.signer).await;
+                warn!(request = key, serial = %delivery.serial, "the certificate did not reach its pod: it is taken back");
+                signer.discard(delivery.serial, &delivery.signer).await;
             }
         }
-        self.pods.undelivered().remove(key);
+        self.deliveries.end(key);
     }
 
     async fn deny_pod(&self, request: &PodRequest, finding: &Finding) -> Next {
@@ -224,7 +224,7 @@ impl Shared {
         let (wrote, next) = match &written {
             Ok(_) => {
                 if outcome == ISSUED {
-                    self.pods.undelivered().remove(&key);
+                    self.deliveries.end(&key);
                 }
                 self.metrics.pod_answered(outcome, reason);
                 let age = SystemClock.now().seconds_since(request.created);
@@ -348,7 +348,7 @@ fn as_judged(request: &PodRequest, facts: &PodFacts) -> CsrObject {
         }),
         conditions: Vec::new(),
         certificate: None,
-        text: Box::default(),
+        body: None,
     }
 }
 

@@ -9,13 +9,13 @@ use countersign_authority::{
     Actor, Authority, Clock as _, Decision, Issuer, IssuerId, RequestState, Submission, SystemClock,
 };
 use countersign_cluster::{PodCertificate, PodOrder, PodSigner, PodSigning, PodTerms};
-use countersign_pki::{Certificate, RevocationReason, Serial, UnixTime};
+use countersign_pki::{Certificate, Serial, UnixTime};
 use countersign_policy::{PersonVerdict, SignerName, Wishes};
 use countersign_server::kubernetes::profile_text;
 use futures_util::future::BoxFuture;
-use tracing::{info, warn};
+use tracing::info;
 
-use super::signing::SPEC;
+use super::signing::{SPEC, discard, take_back};
 use crate::config::Config;
 use crate::signers::pods::{MIN_LIFETIME, PodNames, usages};
 
@@ -87,6 +87,7 @@ impl PodCertificates {
                 actor: Actor::authority(),
                 verdict: PersonVerdict::Approve,
                 reason: reason(&order),
+                confirmation: None,
             }),
         };
         let submitted = match self.authority.requests.submit(submission).await {
@@ -104,7 +105,7 @@ impl PodCertificates {
         let certificate = self.shown(&intent.issuer, intent.serial, issued.der())?;
         if certificate.not_after.seconds_since(certificate.not_before) < MIN_SECONDS {
             // The issuer has come closer to its end meanwhile.
-            self.take_back(&intent.issuer, intent.serial).await;
+            take_back(&self.authority, &intent.issuer, intent.serial).await;
             return Ok(too_short(&issuer));
         }
         Ok(PodSigning::Certificate(certificate))
@@ -125,7 +126,7 @@ impl PodCertificates {
                     return Ok(None);
                 }
                 if now.seconds_since(entry.not_before) > STALE {
-                    self.take_back(issuer, *serial).await;
+                    take_back(&self.authority, issuer, *serial).await;
                     return Ok(None);
                 }
                 let certificate = self.shown(issuer, *serial, &entry.der)?;
@@ -154,15 +155,6 @@ impl PodCertificates {
             not_after: leaf.not_after(),
         })
     }
-
-    async fn take_back(&self, issuer: &IssuerId, serial: Serial) {
-        let (ledger, actor) = (&self.authority.ledger, Actor::authority());
-        let why = RevocationReason::CessationOfOperation;
-        let revoked = ledger.revoke_serial(issuer, &serial, why, &actor).await;
-        if let Err(error) = revoked {
-            warn!(%serial, %issuer, %error, "a certificate that no pod has is not revoked");
-        }
-    }
 }
 
 impl PodSigner for PodCertificates {
@@ -180,11 +172,7 @@ impl PodSigner for PodCertificates {
     }
 
     fn discard<'a>(&'a self, serial: Serial, signer: &'a SignerName) -> BoxFuture<'a, ()> {
-        Box::pin(async move {
-            if let Some(signer) = self.authority.rules().signer(signer) {
-                self.take_back(&signer.issuer, serial).await;
-            }
-        })
+        Box::pin(discard(&self.authority, serial, signer))
     }
 
     fn anchors(&self) -> Vec<(SignerName, String)> {

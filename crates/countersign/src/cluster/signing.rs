@@ -10,13 +10,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use countersign_authority::store::Past;
 use countersign_authority::{
-    Actor, Authority, Decision, Door, DoorSpec, Issuer, IssuerId, RequestRecord, RequestState,
-    Retention, Rules, Serials, Signer as EngineSigner, Store, Submission, SubmitFault, Submitted,
-    Telemetry, TokenSettings,
+    Actor, Authority, Decision, Door, DoorSpec, Issuer, IssuerId, Issuers, RequestRecord,
+    RequestState, Retention, Rules, Serials, Signer as EngineSigner, Store, Submission,
+    SubmitFault, Submitted, Telemetry, TokenSettings,
 };
-use countersign_cluster::{ApprovedRequest, Attempt, Signer, Signing, Spending};
+use countersign_cluster::{ApprovedRequest, Attempt, SignedCertificate, Signer, Signing, Spending};
 use countersign_keys::{AuditKey, KeySpec};
-use countersign_pki::{CheckedCsr, UnixTime};
+use countersign_pki::{CheckedCsr, RevocationReason, Serial, UnixTime};
 use countersign_policy::{Looked, PersonVerdict, Policy, Rule, RuleKind, SignerName, TokenFacts};
 use countersign_server::kubernetes::profile_text;
 use countersign_store::SqliteStore;
@@ -247,11 +247,11 @@ impl ClusterSigner {
         let key = key_of(&request);
         let requests = &self.authority.requests;
         // Were an earlier one on record all the same, the record of this one would be refused.
-        let before = match request.attempt {
-            Attempt::First => None,
-            Attempt::Later => requests.at(&SPEC.name, &key, Past::Include).await?,
+        let (before, confirmation) = match request.attempt {
+            Attempt::First(confirmation) => (None, Some(confirmation.clone())),
+            Attempt::Later => (requests.at(&SPEC.name, &key, Past::Include).await?, None),
         };
-        if let Some(record) = before {
+        if let Some(record) = before.filter(|record| record.state != UNSETTLED) {
             return self.as_recorded(&record).await;
         }
         // Before it is stored: what can never be signed has its condition, and no record.
@@ -263,6 +263,7 @@ impl ClusterSigner {
             actor: Actor::authority(),
             verdict: PersonVerdict::Approve,
             reason: reason(&request),
+            confirmation,
         };
         let submission = submission(&request, csr, Some(decision));
         Ok(match requests.submit(submission).await {
@@ -278,14 +279,14 @@ impl ClusterSigner {
         }
         let issuers = &self.authority.issuers;
         if let Some(entry) = submitted.before() {
-            return Signing::Certificate(issuers.with_intermediates(&entry.issuer, &entry.der));
+            return certificate(issuers, &entry.issuer, entry.serial, &entry.der);
         }
         let Some(issued) = submitted.issued else {
             return Signing::Later("it is not signed yet".to_owned());
         };
         let intent = issued.intent();
         info!(name = request.name, uid = request.uid, signer = %request.signer, serial = %intent.serial, "certificate issued");
-        Signing::Certificate(issuers.with_intermediates(&intent.issuer, issued.der()))
+        certificate(issuers, &intent.issuer, intent.serial, issued.der())
     }
 
     async fn token_facts(&self, request: ApprovedRequest<'_>) -> Result<Looked<TokenFacts>> {
@@ -294,6 +295,9 @@ impl ClusterSigner {
         };
         let submission = submission(&request, csr, None);
         let facts = self.authority.tokens.facts(&submission).await?;
+        if !matches!(facts, Ok(TokenFacts::Known(_))) {
+            return Ok(facts);
+        }
         let requests = &self.authority.requests;
         let key = submission.key.as_str();
         let before = requests.at(&SPEC.name, key, Past::Include).await?;
@@ -309,7 +313,8 @@ impl ClusterSigner {
         let submission = submission(&request, csr, None);
         let requests = &self.authority.requests;
         let before = requests.at(&SPEC.name, &submission.key, Past::Include);
-        if let Some(record) = before.await? {
+        let before = before.await?;
+        if let Some(record) = before.filter(|record| record.state != UNSETTLED) {
             return Ok(match record.state {
                 RequestState::Issued | RequestState::Approved => Spending::Spent,
                 RequestState::Failed | RequestState::Denied => {
@@ -351,8 +356,7 @@ impl ClusterSigner {
                         failed(format!("its certificate {serial} has been revoked"))
                     }
                     Some(entry) => {
-                        let issuers = &self.authority.issuers;
-                        Signing::Certificate(issuers.with_intermediates(issuer, &entry.der))
+                        certificate(&self.authority.issuers, issuer, *serial, &entry.der)
                     }
                     None => later(),
                 }
@@ -397,6 +401,34 @@ impl Signer for ClusterSigner {
             signed.unwrap_or_else(|error| Signing::Later(format!("{error:#}")))
         })
     }
+
+    fn discard<'a>(&'a self, serial: Serial, signer: &'a SignerName) -> BoxFuture<'a, ()> {
+        Box::pin(discard(&self.authority, serial, signer))
+    }
+}
+
+/// Takes a certificate of a signer back that nobody has got.
+pub(super) async fn discard(authority: &Authority, serial: Serial, signer: &SignerName) {
+    if let Some(signer) = authority.rules().signer(signer) {
+        take_back(authority, &signer.issuer, serial).await;
+    }
+}
+
+/// Takes a certificate back that nobody has got.
+pub(super) async fn take_back(authority: &Authority, issuer: &IssuerId, serial: Serial) {
+    let (ledger, actor) = (&authority.ledger, Actor::authority());
+    let why = RevocationReason::CessationOfOperation;
+    let revoked = ledger.revoke_serial(issuer, &serial, why, &actor).await;
+    if let Err(error) = revoked {
+        warn!(%serial, %issuer, %error, "a certificate that nobody has got is not revoked");
+    }
+}
+
+fn certificate(issuers: &Issuers, issuer: &IssuerId, serial: Serial, der: &[u8]) -> Signing {
+    Signing::Certificate(SignedCertificate {
+        pem: issuers.with_intermediates(issuer, der),
+        serial,
+    })
 }
 
 /// The signers of the configuration; Kubernetes' own where there is the cluster's CA.
@@ -494,7 +526,11 @@ fn collection() -> Collection {
 /// The condition that its approval is, for the record.
 fn reason(request: &ApprovedRequest<'_>) -> String {
     let (reason, message) = request.approval;
-    let text = format!("the cluster says Approved: {reason}: {message}");
+    let by = match request.attempt {
+        Attempt::First(_) => "approved here",
+        Attempt::Later => "the cluster says Approved",
+    };
+    let text = format!("{by}: {reason}: {message}");
     text.chars().take(MAX_REASON).collect()
 }
 
@@ -537,6 +573,8 @@ async fn follow(
     }
 }
 
+/// How a request stands that is decided anew when it comes again: its approval was not written, or evidence could not be had.
+const UNSETTLED: RequestState = RequestState::Undecided;
 const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
 /// As long as a condition's message is worth repeating.

@@ -15,6 +15,7 @@ mod compare;
 mod document;
 mod facts;
 mod judge;
+pub mod object_names;
 mod objects;
 mod queue;
 mod renewal;
@@ -29,9 +30,7 @@ pub use facts::{
     ClusterFact, ClusterMachine, ClusterNode, ClusterQuery, ClusterRequest, Egress, NameAnswer,
     NodeAddress, Queue, RequestState, ServedChain,
 };
-pub(crate) use objects::{
-    BUNDLE, BUNDLE_NAMESPACE, EGRESS_GROUP, MACHINE_GROUPS, NETWORK_GROUP, named_node,
-};
+pub(crate) use objects::{MACHINE_GROUPS, named_node};
 pub use objects::{
     NodeRequest, bundle_of, egress_of, inventory_machine, machine_of, network_type_of, node_of,
     related_requests, request_state_of,

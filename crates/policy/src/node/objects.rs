@@ -14,6 +14,7 @@ use crate::node::common;
 use crate::node::facts::{
     ClusterMachine, ClusterNode, ClusterRequest, Egress, NodeAddress, RequestState,
 };
+use crate::node::object_names;
 use crate::node::queue::Waiting;
 use crate::node::serving::PROVIDED_IP;
 
@@ -235,13 +236,8 @@ fn addresses(status: &Value) -> Vec<NodeAddress> {
         .collect()
 }
 
-/// The groups of Machines, and of OpenShift's Network and HostSubnet; versions follow.
-pub(crate) const MACHINE_GROUPS: [&str; 2] = ["machine.openshift.io/", "cluster.x-k8s.io/"];
-pub(crate) const NETWORK_GROUP: &str = "config.openshift.io/";
-pub(crate) const EGRESS_GROUP: &str = "network.openshift.io/";
-/// The ConfigMap of the cluster's signer, and where it is.
-pub(crate) const BUNDLE: &str = "csr-controller-ca";
-pub(crate) const BUNDLE_NAMESPACE: &str = "openshift-config-managed";
+/// The groups of Machines; versions follow.
+pub(crate) const MACHINE_GROUPS: [&str; 2] = [object_names::MACHINE_GROUP, "cluster.x-k8s.io"];
 const APPROVED: &str = "Approved";
 /// Where a cloud's kubelet was told its address.
 const PROVIDED: &str = "alpha.kubernetes.io/provided-node-ip";

@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use crate::evidence::Looked;
 use crate::node::{
-    BUNDLE, BUNDLE_NAMESPACE, ClusterFact, ClusterMachine, ClusterQuery, EGRESS_GROUP,
-    MACHINE_GROUPS, NETWORK_GROUP, NameAnswer, NodeRequest, RequestState, ServedChain, bundle_of,
-    egress_of, inventory_machine, machine_of, network_type_of, node_of, queue_of, related_requests,
+    ClusterFact, ClusterMachine, ClusterQuery, MACHINE_GROUPS, NameAnswer, NodeRequest,
+    RequestState, ServedChain, bundle_of, egress_of, inventory_machine, machine_of,
+    network_type_of, node_of, object_names, queue_of, related_requests,
 };
 use crate::request::{Identity, Request};
 use crate::trial::setting::{DnsAnswer, Scene, ServingAnswer};
@@ -47,23 +47,23 @@ impl Scene {
                 Ok(ClusterFact::Requests(related.into()))
             }
             ClusterQuery::Bundle => {
-                let found = self.one("ConfigMap", "", BUNDLE)?;
+                let found = self.one("ConfigMap", "", object_names::BUNDLE)?;
                 let is_there = |object: &&Value| {
                     object
                         .pointer("/metadata/namespace")
                         .and_then(Value::as_str)
-                        == Some(BUNDLE_NAMESPACE)
+                        == Some(object_names::BUNDLE_NAMESPACE)
                 };
                 let bundle = found.filter(is_there).and_then(bundle_of);
                 Ok(ClusterFact::Bundle(bundle.map(Arc::from)))
             }
             ClusterQuery::Network => {
-                let found = self.one("Network", NETWORK_GROUP, "cluster")?;
+                let found = self.one("Network", object_names::NETWORK_GROUP, "cluster")?;
                 let kind = found.map(|network| network_type_of(network).unwrap_or_default());
                 Ok(ClusterFact::Network(kind))
             }
             ClusterQuery::Egress(node) => {
-                let found = self.one("HostSubnet", EGRESS_GROUP, node)?;
+                let found = self.one("HostSubnet", object_names::HOST_SUBNET_GROUP, node)?;
                 Ok(ClusterFact::Egress(found.map(egress_of)))
             }
             ClusterQuery::Name(name) => {
@@ -153,7 +153,7 @@ impl Scene {
         Ok(requests)
     }
 
-    /// The objects of a kind and of a group, in list order.
+    /// The objects of a kind and of a group, if it is not empty, in list order.
     fn all(&self, kind: &str, group: &str) -> Looked<Vec<&Value>> {
         if self.unreadable.iter().any(|entry| entry == kind) {
             return Err(format!("{kind} objects cannot be read"));
@@ -164,7 +164,7 @@ impl Scene {
         let objects = self.objects.iter();
         let objects = objects
             .filter(|object| has(object, "kind", &|written| written == kind))
-            .filter(|object| has(object, "apiVersion", &|written| written.starts_with(group)));
+            .filter(|object| has(object, "apiVersion", &|written| is_of(written, group)));
         Ok(objects.collect())
     }
 
@@ -179,6 +179,12 @@ impl Scene {
         };
         Ok(all.into_iter().find(is_it))
     }
+}
+
+/// Whether an API version is one of a group.
+fn is_of(version: &str, group: &str) -> bool {
+    let rest = version.strip_prefix(group);
+    rest.is_some_and(|rest| group.is_empty() || rest.starts_with('/'))
 }
 
 fn is_machine(entry: &str) -> bool {

@@ -100,6 +100,7 @@ impl EnrolDoor {
                 actor,
                 verdict: PersonVerdict::Approve,
                 reason: asked.reason,
+                confirmation: None,
             }),
         })
     }

@@ -126,6 +126,7 @@ fn examined(
             actor,
             verdict: PersonVerdict::Approve,
             reason: asked.reason,
+            confirmation: None,
         }),
     })
 }

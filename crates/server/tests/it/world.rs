@@ -313,6 +313,7 @@ impl World {
                     actor: Actor::authority(),
                     verdict: PersonVerdict::Approve,
                     reason: "test".to_owned(),
+                    confirmation: None,
                 }),
             })
             .await

@@ -759,6 +759,7 @@ impl Input {
             attachment: &[],
             replaces: before.as_ref(),
             certificate: None,
+            confirmation: None,
         };
         let waiting = |attachment, person| Standing::Waiting {
             record: &record,

@@ -4,6 +4,7 @@ mod acceptance;
 mod approver;
 mod brake;
 mod ca_files;
+mod delivery;
 mod inventory;
 mod kubelets;
 mod management;
