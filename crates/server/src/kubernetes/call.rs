@@ -124,8 +124,11 @@ impl From<Methods<'_>> for MethodRouter<KubernetesDoor> {
 struct Operation {
     door: KubernetesDoor,
     max_body: Option<usize>,
-    head: Box<dyn Fn(&mut Call) -> Result<Reply, Refusal> + Send + Sync>,
+    head: Box<Head>,
 }
+
+/// Looks at what was sent, and says what will answer it.
+type Head = dyn Fn(&mut Call) -> Result<Reply, Refusal> + Send + Sync;
 
 /// What answers a call, once it is let in, and knows what its head says.
 type Reply = Box<dyn FnOnce(Call, Bytes) -> BoxFuture<'static, Answer> + Send>;
