@@ -239,14 +239,14 @@ impl Ca {
     /// # Errors
     /// If the CA does not answer, or with anything but revocation lists.
     pub async fn revocation_list(&mut self) -> Result<String, CaFault> {
-        revocation_list(self.given(LIST).await?)
+        revocation_list(self.given(LIST).await?, LIST)
     }
 
     /// The revocation lists with everything that is revoked, where the CA has a path for them; Countersign has, and Puppet
     /// Server has none. What [`Self::revocation_list`] gives may be a shorter list, of the infrastructure's nodes.
     ///
     /// # Errors
-    /// If the CA does not answer, or cannot answer now.
+    /// If the CA does not answer, cannot answer now, or answers with anything but revocation lists.
     pub async fn full_revocation_list(&mut self) -> Result<Option<String>, CaFault> {
         let reply = self.client.get(&self.resource(FULL_LIST)).await?;
         let status = reply.status;
@@ -262,7 +262,7 @@ impl Ca {
             });
         }
         match status {
-            StatusCode::OK => Ok(revocation_list(reply).ok()),
+            StatusCode::OK => revocation_list(reply, FULL_LIST).map(Some),
             _ => Ok(None),
         }
     }

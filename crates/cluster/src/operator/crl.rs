@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use countersign_enroll::ca::CaFault;
 use countersign_pki::{Crl, pem};
 
 use super::authority::ca_secret;
@@ -13,6 +12,7 @@ use super::duration;
 use super::events::Event;
 use super::object::AuthorityObject;
 use super::renewing::with_causes;
+use super::secret::Secret;
 use super::status::NewStatus;
 use super::{Next, Operator, Pass};
 
@@ -27,16 +27,14 @@ impl Operator {
             return Ok(Next::After(left));
         }
         let (interval, bad) = interval(authority);
+        let existing = self.secret(&authority.own("ca-crl")).await?;
         let fetched = match self.reach(authority, None).await? {
-            Ok(client) => self
-                .fetch_list(authority, client)
-                .await
-                .map_err(|fault| with_causes(&fault)),
+            Ok(client) => self.fetch_list(authority, client, existing.as_ref()).await,
             Err(fault) => Err(with_causes(&fault)),
         };
         let mut trouble = bad.map(|why| ("InvalidInterval", why));
         let pause = match fetched {
-            Ok(list) => match self.keep_list(authority, &list).await? {
+            Ok(list) => match self.keep_list(authority, existing.as_ref(), &list).await? {
                 None => {
                     self.metrics.operator.asked("crl", "done");
                     self.metrics.operator.refreshed(&meta.name, self.now());
@@ -74,36 +72,51 @@ impl Operator {
 
     /// What agents are given may be a short list, of the infrastructure's nodes: the full one comes first. A CA that has none
     /// writes each such call into its log, so it is asked for one rarely.
+    /// Where the Secret has a full one, a CA that suddenly has none is not believed.
     async fn fetch_list(
         &self,
         authority: &AuthorityObject,
         mut client: Box<dyn CaClient>,
-    ) -> Result<List, CaFault> {
+        existing: Option<&Secret>,
+    ) -> Result<List, String> {
         let meta = &authority.meta;
+        let had_full = existing.is_some_and(|it| it.meta.annotation(FULL) == Some("true"));
         let wait = self
             .full_list_gate()
             .wait(&meta.name, meta.generation, self.now());
-        if wait.is_none() {
-            if let Some(text) = client.full_revocation_list().await? {
+        if had_full || wait.is_none() {
+            let full = client.full_revocation_list().await;
+            if let Some(text) = full.map_err(|fault| with_causes(&fault))? {
                 return Ok(List {
                     text,
                     is_full: true,
                 });
             }
+            if had_full {
+                return Err(format!(
+                    "the CA no longer gives out the list of everything that is revoked; Secret {} keeps the one it has; to take the list that agents are served, delete the Secret",
+                    authority.own("ca-crl").name
+                ));
+            }
             self.full_list_gate()
                 .asked(&meta.name, meta.generation, self.now(), LONGEST);
         }
+        let text = client.revocation_list().await;
         Ok(List {
-            text: client.revocation_list().await?,
+            text: text.map_err(|fault| with_causes(&fault))?,
             is_full: false,
         })
     }
 
     /// Has the Secret hold the list. Says why not, if that would be a step back.
-    async fn keep_list(&self, authority: &AuthorityObject, list: &List) -> Pass<Option<String>> {
+    async fn keep_list(
+        &self,
+        authority: &AuthorityObject,
+        existing: Option<&Secret>,
+        list: &List,
+    ) -> Pass<Option<String>> {
         let name = authority.own("ca-crl");
-        let existing = self.secret(&name).await?;
-        let kept = existing.as_ref().and_then(|it| it.get(LIST));
+        let kept = existing.and_then(|it| it.get(LIST));
         if let Some((kept, served)) = kept.and_then(|kept| list.step_back(kept)) {
             return Ok(Some(format!(
                 "the CA serves a revocation list with the number {served}, and Secret {} has number {kept} in {LIST}, which stays; with enable-infra-crl a Puppet Server serves the short list of infrastructure nodes; to take what is served, delete the Secret",
@@ -113,8 +126,9 @@ impl Operator {
         let text = list.text.as_bytes();
         let is_new = kept != Some(text);
         let data = [(LIST, text)];
-        let wanted = ca_secret(authority, "ca-crl", &data);
-        self.keep(&wanted, existing.as_ref()).await?;
+        let mut wanted = ca_secret(authority, "ca-crl", &data);
+        wanted.annotations = vec![(FULL, if list.is_full { "true" } else { "false" })];
+        self.keep(&wanted, existing).await?;
         if is_new {
             let note = format!("Secret {} has the CA's present revocation list", name.name);
             let event = Event::normal("CRLRefreshed", note);
@@ -189,6 +203,8 @@ fn interval(authority: &AuthorityObject) -> (Duration, Option<String>) {
 
 /// The CA's list, the full one where the CA has a path for it.
 const LIST: &str = "ca_crl.pem";
+/// On the Secret: whether the list is known to have everything that is revoked.
+const FULL: &str = "countersign.dev/full-list";
 const LIST_CONDITION: &str = "CRLRefresh";
 const DEFAULT: Duration = Duration::from_secs(300);
 const SHORTEST: Duration = Duration::from_secs(10);

@@ -9,11 +9,11 @@ use serde_json::{Map, json};
 
 use super::ca::Unusable;
 use super::calls::Kind;
-use super::certificate::is_ours;
+use super::certificate::{is_ours, obtained};
 use super::events::Event;
 use super::holding::{Holding, PRIVATE_KEY, has_rights};
 use super::issuing::{CERTNAME, TAKEN, Who};
-use super::object::{AuthorityObject, CLEANUP_FINALIZER, CertificateObject};
+use super::object::{AuthorityObject, CLEANUP_FINALIZER, CertificateObject, OBTAINED};
 use super::order::is_host_name;
 use super::renewing::with_causes;
 use super::secret::Secret;
@@ -26,6 +26,8 @@ enum Debt {
         name: String,
         /// Whether it makes an administrator of its holder, where that is known.
         has_rights: Option<bool>,
+        /// The name and key of what was obtained, where that is noted.
+        obtained: Option<String>,
     },
     /// A name was asked for with a key, and no certificate was stored.
     Forget {
@@ -152,6 +154,7 @@ impl Operator {
         let debt = Debt::Clean {
             name: former.to_owned(),
             has_rights: None,
+            obtained: certificate.meta.annotation(OBTAINED).map(str::to_owned),
         };
         self.settle_former(certificate, &authority, &debt).await
     }
@@ -165,8 +168,9 @@ impl Operator {
     ) -> Pass<()> {
         let authority = self.index().authority(&certificate.authority());
         let authority = authority.filter(|it| it.external.is_none());
+        let is_free = !self.index().is_wanted(certificate, name);
         if let Some(authority) = authority
-            && let Some(debt) = Debt::of_request(pending, name)
+            && let Some(debt) = Debt::of_request(pending, name, is_free)
             && let Some(_) = self.signing_identity(&authority, Who::Operator).await?
         {
             self.settle_former(certificate, &authority, &debt).await?;
@@ -208,10 +212,21 @@ impl Operator {
             Debt::Clean {
                 name,
                 has_rights: Some(has_rights),
+                ..
             } => Ok(Some((name, *has_rights))),
-            Debt::Clean { name, .. } => {
-                let found = self.look_up(authority, name).await?;
-                found.map(|leaf| Some((name, leaf.as_ref().is_some_and(has_rights))))
+            Debt::Clean {
+                name,
+                obtained: noted,
+                ..
+            } => {
+                let is_ours = |leaf: &Certificate| {
+                    let found = obtained(name, leaf.key_fingerprint());
+                    noted.as_ref().is_none_or(|noted| *noted == found)
+                };
+                self.look_up(authority, name).await?.map(|leaf| match leaf {
+                    Some(leaf) => is_ours(&leaf).then(|| (name, has_rights(&leaf))),
+                    None => Some((name, false)),
+                })
             }
             Debt::Forget {
                 name,
@@ -302,6 +317,7 @@ impl Operator {
             Holding::Pair(pair) if pair.is_owned => Some(pair),
             Holding::Pair(_) | Holding::Absent | Holding::Unfit(_) => None,
         };
+        let obtained_before = certificate.meta.annotation(OBTAINED);
         let obtained = certificate
             .obtained_name()
             .filter(|name| *name == certname || !self.index().is_wanted(certificate, name));
@@ -312,26 +328,29 @@ impl Operator {
             Debt::Clean {
                 name: name.to_owned(),
                 has_rights: pair.map(|pair| pair.has_rights),
+                obtained: obtained_before.map(str::to_owned),
             }
         });
         let pending = self.secret(&certificate.pending_secret()).await?;
         let pending = pending.filter(|secret| is_ours(secret, certificate));
         let forget = pending.and_then(|secret| {
             let asked = secret.meta.annotation(CERTNAME).unwrap_or(certname);
-            Debt::of_request(&secret, asked)
+            let is_free = !self.index().is_wanted(certificate, asked);
+            Debt::of_request(&secret, asked, is_free)
         });
         Ok(clean.into_iter().chain(forget).collect())
     }
 }
 
 impl Debt {
-    /// What came of a request for a name with the key of a Secret.
-    fn of_request(pending: &Secret, name: &str) -> Option<Self> {
+    /// What came of a request for a name with the key of a Secret. Where another Certificate is for that name, the request
+    /// that waits may be that one's.
+    fn of_request(pending: &Secret, name: &str, is_free: bool) -> Option<Self> {
         let key = Key::read(pending.filled(PRIVATE_KEY)?).ok()?;
         is_host_name(name).then(|| Self::Forget {
             name: name.to_owned(),
             key,
-            is_taken: pending.meta.annotation(TAKEN).is_some(),
+            is_taken: is_free && pending.meta.annotation(TAKEN).is_some(),
         })
     }
 

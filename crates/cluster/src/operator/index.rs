@@ -235,7 +235,7 @@ impl Index {
     }
 
     /// The name of the certificate that the operator has obtained at a CA.
-    fn obtained_by_operator(&self, authority: &AuthorityObject) -> Option<String> {
+    pub(crate) fn obtained_by_operator(&self, authority: &AuthorityObject) -> Option<String> {
         let own = self.certificates.get(&authority.own("operator-signing"))?;
         let own = Some(own).filter(|own| is_operators(own, authority))?;
         own.obtained_name().map(str::to_owned)
@@ -356,6 +356,9 @@ impl Index {
             let is_own = name.name == format!("{}-operator-signing", authority.name);
             if is_own || before.is_none() || after.is_none() {
                 woken.insert(Key::Authority(authority.clone()));
+            }
+            if is_own {
+                woken.insert(Key::Policies(authority.clone()));
             }
             if is_same_name {
                 continue;

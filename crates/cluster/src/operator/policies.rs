@@ -163,8 +163,10 @@ impl Operator {
         let policies = usable
             .iter()
             .map(|(policy, spec)| json!({"name": policy.meta.name.name, "spec": spec}));
+        // Who has the name gets a role: nobody else may have been quicker.
+        let operator = self.index().obtained_by_operator(authority);
         let document = json!({
-            "operator": self.operator_certname(authority),
+            "operator": operator,
             "policies": policies.collect::<Vec<_>>(),
         });
         let digest = fingerprint_sha256(document.to_string().as_bytes()).to_hex();

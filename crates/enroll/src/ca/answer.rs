@@ -3,7 +3,7 @@
 use countersign_pki::{Certificate, Crl, pem, terminal_safe};
 use http::StatusCode;
 
-use super::{CERTIFICATES, CaFault, LIST, RENEWAL};
+use super::{CERTIFICATES, CaFault, RENEWAL};
 use crate::client::Reply;
 
 /// The answer to an order.
@@ -143,9 +143,9 @@ impl Renewed {
     }
 }
 
-pub(super) fn revocation_list(reply: Reply) -> Result<String, CaFault> {
+pub(super) fn revocation_list(reply: Reply, resource: &'static str) -> Result<String, CaFault> {
     whole(reply, "X509 CRL", |der| Crl::parse(der).is_ok()).ok_or(CaFault::Malformed {
-        resource: LIST,
+        resource,
         wanted: "X509 CRL PEM",
     })
 }
@@ -365,7 +365,7 @@ mod tests {
             ),
             ("a page", "<html>".to_owned(), false, false),
         ] {
-            let read = revocation_list(reply(200, &body)).ok();
+            let read = revocation_list(reply(200, &body), "list").ok();
             assert_eq!(read, is_list.then(|| body.clone()), "{case}");
             let read = authority_certificates(reply(200, &body)).ok();
             assert_eq!(read, is_bundle.then(|| body.clone()), "{case}");

@@ -194,7 +194,7 @@ fn calls_are_those_of_the_protocol() {
             "",
             "",
             "200 <html>",
-            "None",
+            "the CA's answer to the request for certificate_revocation_list/full is not X509 CRL PEM",
         ),
         (
             Call::FullList,

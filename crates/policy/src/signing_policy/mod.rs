@@ -233,8 +233,7 @@ impl SigningPolicy {
 
     /// What also a policy that allows everything does not give away unasked.
     fn guard(&self, certname: &str, csr: &CheckedCsr) -> Result<(), String> {
-        let reserved = format!("{}-operator", self.authority);
-        if certname.eq_ignore_ascii_case(&reserved) {
+        if is_operators(certname, &self.authority) {
             return Err("the name is the operator's own".to_owned());
         }
         let mut names = csr.subject().common_names();
@@ -484,9 +483,38 @@ const MAX_TOLD: usize = 5;
 /// Bounds what one request may cost.
 const MAX_ENTRIES: usize = 10_000;
 
+/// Whether a name is one that the operator takes for itself at an authority of that name: `NAME-operator`, or with the
+/// namespace behind it where there are several.
+fn is_operators(certname: &str, authority: &str) -> bool {
+    let own = format!("{authority}-operator");
+    let rest = certname.get(own.len()..);
+    let begins = certname
+        .get(..own.len())
+        .is_some_and(|it| it.eq_ignore_ascii_case(&own));
+    begins && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_operators_are_known() {
+        for (certname, expected) in [
+            ("ca-operator", true),
+            ("CA-Operator", true),
+            ("ca-operator.ns", true),
+            ("ca-operator.ns.example.com", true),
+            ("ca-operators", false),
+            ("ca-operator-2", false),
+            ("other-operator", false),
+            ("ca", false),
+            ("ca-operätor", false),
+            ("", false),
+        ] {
+            assert_eq!(is_operators(certname, "ca"), expected, "{certname}");
+        }
+    }
 
     #[test]
     fn what_is_given_to_others_tells_no_value() {

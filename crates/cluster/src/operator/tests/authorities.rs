@@ -677,6 +677,24 @@ async fn n14_the_full_list_is_kept_where_the_ca_has_it() {
     world.wind(30);
     world.look_at_ca().await.unwrap();
     assert_eq!(crl_number(&world), Some(8));
+    // Something in front of it says that there is none: that is not believed, and asked again soon.
+    world.ca.state().full_list = None;
+    world.ca.state().list = 9;
+    crl_calls(&world);
+    for _ in 0..2 {
+        world.wind(300);
+        assert_eq!(world.look_at_ca().await, Ok(after(30)));
+        assert_eq!(
+            (crl_number(&world), crl_calls(&world)),
+            (Some(8), vec!["full-crl".to_owned()])
+        );
+    }
+    assert!(events(&world).contains(&"CRLRefreshFailed".to_owned()));
+    // Whoever knows that it is another CA now deletes the Secret.
+    world.api.delete(Kind::Secret, "ca-ca-crl");
+    world.wind(300);
+    world.look_at_ca().await.unwrap();
+    assert_eq!(crl_number(&world), Some(9));
 }
 
 #[tokio::test]
@@ -946,6 +964,11 @@ async fn p01_policies_are_given_to_the_authority_and_taken_back() {
     for name in ["p1", "p2"] {
         assert_eq!(policy_says(&world, name), "Active True PolicyRendered");
     }
+    // The operator's role is for the name that it has obtained: before, somebody else may have it.
+    assert_eq!(published(&world).unwrap()["operator"], Value::Null);
+    world.look_at_ca().await.unwrap();
+    world.settle("ca-operator-signing").await;
+    world.look_at_policies().await.unwrap();
     let document = published(&world).unwrap();
     assert_eq!(document["operator"], "ca-operator");
     let names: Vec<&Value> = document["policies"]

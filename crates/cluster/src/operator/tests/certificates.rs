@@ -767,6 +767,27 @@ async fn c20_a_deleted_certificate_is_cleaned() {
     assert_eq!(world.look("web").await, Ok(Next::Done));
 }
 
+/// Without its Secret, its note tells what was its own.
+#[tokio::test]
+async fn what_somebody_else_has_by_now_is_not_cleaned() {
+    for (case, is_strangers) in [("its own", false), ("a stranger's", true)] {
+        let world = World::new().with_internal_ca();
+        world.web(json!({}));
+        world.settle("web").await;
+        world.api.delete(Kind::Secret, "web-tls");
+        if is_strangers {
+            let other = world.issued("web", keys::rsa3072(), 300);
+            let of_web = ("web".to_owned(), other);
+            world.ca.state().certificates.extend([of_web]);
+        }
+        world.api.delete(Kind::Certificate, "web");
+        world.look("web").await.unwrap();
+        let is_there = world.ca.state().certificates.contains_key("web");
+        assert_eq!(is_there, is_strangers, "{case}");
+        assert_eq!(world.api.get(Kind::Certificate, "web"), None, "{case}");
+    }
+}
+
 #[tokio::test]
 async fn c21_n11_where_nobody_can_clean_a_certificate_goes_at_once() {
     for case in [
@@ -1406,6 +1427,23 @@ async fn n6_a_request_for_a_name_that_is_no_longer_ordered_is_withdrawn() {
             "{case}"
         );
     }
+}
+
+/// What waits under a name that another Certificate has by now may be that one's.
+#[tokio::test]
+async fn a_request_for_a_name_that_another_certificate_has_is_not_withdrawn() {
+    let world = World::new().with_internal_ca();
+    world.ca.state().signs_at_once = false;
+    world.ca.answers("sign", 403);
+    world.web(json!({"certname": "db"}));
+    world.look("web").await.unwrap();
+    assert!(world.ca.state().requests.contains_key("db"));
+    let renamed = json!({"spec": {"certname": "app"}});
+    world.api.edit(Kind::Certificate, "web", &renamed);
+    world.certificate("db", json!({"certname": "db"}));
+    world.look("web").await.unwrap();
+    let waiting: Vec<String> = world.ca.state().requests.keys().cloned().collect();
+    assert_eq!(waiting, ["app", "db"]);
 }
 
 /// A CA that does not clean the former certificate still has it: whoever takes the change back has it again.
