@@ -36,18 +36,11 @@ pub(crate) fn ensure(builder: &Builder<'_>) -> Result<PathBuf> {
 }
 
 fn write_wrappers(part: &Path, root: &Path) -> Result<()> {
-    let triplet = only_child(&root.join("usr/lib"), |name| name.contains("-linux-"))?;
+    let triplet = triplet(root)?;
     let ruby = only_child(&root.join("usr/lib/ruby"), |name| {
         name.starts_with(|first: char| first.is_ascii_digit())
     })?;
-    let head = format!(
-        r#"#!/bin/sh
-# Runs a Debian program from the folder it was unpacked into.
-bin=$(dirname "$(readlink -f "$0")")
-root=${{bin%/bin}}/root
-export LD_LIBRARY_PATH="$root/usr/lib/{triplet}:$root/lib/{triplet}"
-"#
-    );
+    let head = loader_paths(root)?;
     let ruby = format!(
         r#"lib="$root/usr/lib"
 export RUBYLIB="$lib/ruby/vendor_ruby:$lib/{triplet}/ruby/vendor_ruby/{ruby}:$lib/ruby/{ruby}:$lib/{triplet}/ruby/{ruby}"
@@ -80,11 +73,35 @@ exec "$root/usr/bin/openssl" "$@"
         ("openssl", openssl),
         ("systemd-analyze", analyze),
     ] {
-        let path = part.join("bin").join(name);
-        fs::write(&path, format!("{head}{body}"))?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+        write_program(&part.join("bin").join(name), &format!("{head}{body}"))?;
     }
     Ok(())
+}
+
+/// The head of a script that runs a program from the folder it was unpacked into: `$root` is its root.
+pub(crate) fn loader_paths(root: &Path) -> Result<String> {
+    let triplet = triplet(root)?;
+    Ok(format!(
+        r#"#!/bin/sh
+# Runs a Debian program from the folder it was unpacked into.
+bin=$(dirname "$(readlink -f "$0")")
+root=${{bin%/bin}}/root
+export LD_LIBRARY_PATH="$root/usr/lib/{triplet}:$root/lib/{triplet}"
+"#
+    ))
+}
+
+pub(crate) fn write_program(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(fs::set_permissions(
+        path,
+        fs::Permissions::from_mode(0o755),
+    )?)
+}
+
+/// How Debian calls the machine's architecture in paths.
+fn triplet(root: &Path) -> Result<String> {
+    only_child(&root.join("usr/lib"), |name| name.contains("-linux-"))
 }
 
 /// The programs start and are what the tests were written for. Even `--version` makes the agent create
@@ -145,7 +162,7 @@ fn only_child(folder: &Path, fits: impl Fn(&str) -> bool) -> Result<String> {
 }
 
 /// `libaudit1_1%3a3.0.9-1_amd64.deb` is the package `libaudit1`.
-fn package_name(archive: &Path) -> Result<String> {
+pub(crate) fn package_name(archive: &Path) -> Result<String> {
     let file = file_name(archive)?;
     let (name, _) = file
         .split_once('_')
@@ -162,7 +179,7 @@ fn file_name(archive: &Path) -> Result<String> {
 
 /// The machine has a C library, and a second one would not fit its loader; the others are for
 /// installation scripts, which do not run.
-fn left_out(package: &str) -> bool {
+pub(crate) fn left_out(package: &str) -> bool {
     const NAMES: &[&str] = &[
         "adduser",
         "ca-certificates",

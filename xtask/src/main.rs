@@ -18,6 +18,7 @@ mod go;
 mod invocation;
 mod kubernetes;
 mod node;
+mod postgres;
 mod python;
 mod setup;
 mod tally;

@@ -1,5 +1,5 @@
 //! What the tests need and `cargo` does not bring: Puppet agents and servers, servers and clients of Kubernetes, `openssl`,
-//! pkilint, schemathesis, cargo-deny.
+//! PostgreSQL, pkilint, schemathesis, cargo-deny.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,12 +9,13 @@ use anyhow::{Result, anyhow};
 
 use crate::cache::{Builder, Cache};
 use crate::kubernetes::Kubernetes;
-use crate::{debian, deny, invocation, python, trixie};
+use crate::{debian, deny, invocation, postgres, python, trixie};
 
 /// Where the programs are; an error where one could not be had.
 pub(crate) struct Counterparts {
     pub(crate) debian: Result<PathBuf>,
     pub(crate) trixie: Result<PathBuf>,
+    pub(crate) postgres: Result<PathBuf>,
     pub(crate) kubernetes: Result<Kubernetes>,
     pub(crate) pkilint: Result<PathBuf>,
     pub(crate) schemathesis: Result<PathBuf>,
@@ -28,6 +29,10 @@ pub(crate) fn run() -> Result<ExitCode> {
     println!("puppet: {}", place(&counterparts.puppet()));
     println!("Debian 13: {}", place(&counterparts.trixie.as_deref().ok()));
     println!("openssl: {}", place(&counterparts.openssl()));
+    println!(
+        "PostgreSQL: {}",
+        place(&counterparts.postgres.as_deref().ok())
+    );
     if let Ok(kubernetes) = &counterparts.kubernetes {
         for (name, part) in kubernetes.places() {
             println!("{name}: {}", place(&part));
@@ -56,6 +61,7 @@ impl Counterparts {
             let pkilint = python::PKILINT.ensure(builder);
             let schemathesis = python::SCHEMATHESIS.ensure(builder);
             let trixie = trixie::ensure(builder);
+            let postgres = postgres::ensure(builder);
             let other = meanwhile();
             let (kubernetes, deny) = slow.join().unwrap_or_else(|_| {
                 let fault = || {
@@ -66,6 +72,7 @@ impl Counterparts {
             let counterparts = Self {
                 debian,
                 trixie,
+                postgres,
                 kubernetes,
                 pkilint,
                 schemathesis,
@@ -112,6 +119,7 @@ impl Counterparts {
         let single = [
             &self.debian,
             &self.trixie,
+            &self.postgres,
             &self.pkilint,
             &self.schemathesis,
             &self.deny,

@@ -6,7 +6,6 @@
 //! mounted, whatever happens. Services do not start, and the programs see their root read-only.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -14,6 +13,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::apt::{self, Apt};
 use crate::cache::Builder;
+use crate::debian::write_program;
 use crate::invocation::{on_path, quietly};
 
 /// Makes the root, unless it was made. The part has `bin/puppet`, `bin/puppetserver-ca` and `bin/puppetserver`.
@@ -168,14 +168,6 @@ fn check(part: &Path, scratch: &Path) -> Result<()> {
         );
     }
     Ok(())
-}
-
-fn write_program(path: &Path, text: &str) -> Result<()> {
-    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(fs::set_permissions(
-        path,
-        fs::Permissions::from_mode(0o755),
-    )?)
 }
 
 /// A shell script with mounts and processes of its own, all of which end with this program.

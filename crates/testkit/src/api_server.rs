@@ -455,7 +455,7 @@ fn start_controllers(api: &ApiServer, more: &[String]) -> Result<ServerProcess, 
 }
 
 /// It says nothing on standard output, where [`ServerProcess`] waits for a word, so its wrapper does.
-fn start(command: &Command) -> Result<ServerProcess, ServerFault> {
+pub(crate) fn start(command: &Command) -> Result<ServerProcess, ServerFault> {
     let mut shell = Command::new("sh");
     shell
         .args(["-c", "echo started; exec \"$@\"", "sh"])
@@ -499,7 +499,7 @@ fn on_free_ports<T, const COUNT: usize>(
     }
 }
 
-fn free_ports<const COUNT: usize>() -> io::Result<[u16; COUNT]> {
+pub(crate) fn free_ports<const COUNT: usize>() -> io::Result<[u16; COUNT]> {
     let mut ports = [0; COUNT];
     let mut held = Vec::new();
     for port in &mut ports {

@@ -49,6 +49,8 @@ pub enum Counterpart {
     Schemathesis,
     /// systemd's judge of unit files.
     SystemdAnalyze,
+    /// Debian's PostgreSQL 15; the other programs of its release lie beside it.
+    Postgres,
 }
 
 /// Which of Debian's releases a Puppet program comes from.
@@ -183,7 +185,8 @@ impl Counterpart {
             | Self::PythonKubernetes
             | Self::NodeKubernetes
             | Self::Pkilint
-            | Self::Schemathesis => return None,
+            | Self::Schemathesis
+            | Self::Postgres => return None,
         };
         env::split_paths(&folders)
             .map(|folder| folder.join(self.name()))
@@ -216,6 +219,7 @@ impl Counterpart {
             Self::Pkilint => "pkilint/bin/pkilint",
             Self::Schemathesis => "schemathesis/bin/schemathesis",
             Self::SystemdAnalyze => "debian/bin/systemd-analyze",
+            Self::Postgres => "postgres/bin/postgres",
         };
         Some(base.join("countersign").join(place))
     }
@@ -243,6 +247,7 @@ impl Counterpart {
             Self::Pkilint => "pkilint",
             Self::Schemathesis => "schemathesis",
             Self::SystemdAnalyze => "systemd-analyze",
+            Self::Postgres => "postgres",
         };
         name.to_owned()
     }

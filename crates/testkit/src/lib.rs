@@ -16,6 +16,7 @@ pub mod https;
 pub mod json_lines;
 pub mod keys;
 pub mod kubectl;
+pub mod postgres;
 pub mod puppet_server;
 pub mod puppetserver_ca;
 pub mod python_client;

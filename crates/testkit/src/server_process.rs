@@ -17,7 +17,8 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 pub struct ServerProcess {
     pid: Pid,
     reach: Reach,
-    ended: Receiver<io::Result<ExitStatus>>,
+    /// Only to be shared between threads: who waits has the process to himself.
+    ended: Mutex<Receiver<io::Result<ExitStatus>>>,
     status: Option<ExitStatus>,
     /// Where it listens.
     pub addresses: Addresses,
@@ -188,7 +189,7 @@ impl ServerProcess {
         let mut server = Self {
             pid,
             reach,
-            ended,
+            ended: Mutex::new(ended),
             status: None,
             addresses: Addresses::default(),
             greeting: String::new(),
@@ -273,7 +274,9 @@ impl ServerProcess {
     /// Waits until it has ended by itself; `None` if it does not in time.
     pub fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
         if self.status.is_none() {
-            self.status = match self.ended.recv_timeout(patience) {
+            let ended = self.ended.get_mut();
+            let ended = ended.unwrap_or_else(PoisonError::into_inner);
+            self.status = match ended.recv_timeout(patience) {
                 Ok(status) => status.ok(),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
             };
