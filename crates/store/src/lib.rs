@@ -8,28 +8,12 @@
 //!
 //! [`Store`]: countersign_authority::Store
 
-mod sqlite;
+pub mod sqlite;
 
-mod folder;
-mod migration;
-
-mod bootstrap;
-mod change;
-mod intents;
-mod inventory;
-mod objects;
-mod states;
-mod writer;
-
-mod query;
-mod reader;
-mod tokens;
-
-pub mod backup;
-
-mod denials;
-mod fault;
+mod records;
+mod refused;
 mod row;
+mod write_queue;
 
-pub use folder::OpenFault;
-pub use sqlite::SqliteStore;
+pub use sqlite::backup;
+pub use sqlite::{OpenFault, SqliteStore};

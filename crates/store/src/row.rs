@@ -1,289 +1,184 @@
-//! Records as rows: how each value is kept in a column, and how it comes back.
+//! How each value is kept in a column, and how it comes back: the same in every database.
 
-use countersign_authority::{
-    AncestorCrl, CrlRecord, CrlScope, Door, IssuerId, LedgerEntry, ListedCertificate,
-    PolicyVersion, RequestId, RequestRecord, RequestState, Revision, Revocation, Revoked,
-    one_source,
-};
-use countersign_pki::{Fingerprint, RevocationReason, Serial, UnixTime};
-use countersign_policy::{Deciding, Explanation, Requester, SignerName};
-use rusqlite::Row;
-use rusqlite::types::FromSql;
+use countersign_authority::{CrlScope, IssuerId, RequestId, Revision};
+use countersign_pki::{Fingerprint, RevocationReason, Serial};
+use countersign_policy::SignerName;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::fault::{Fault, RefusedWrite};
-
-/// Whom a request is counted with.
-pub(crate) fn source_column(requester: &Requester) -> Option<String> {
-    let source = requester.source?;
-    Some(one_source(source).to_string())
+/// A record that has no row, or a row that is no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RowFault {
+    /// A stored record does not decode.
+    Corrupt {
+        /// Its kind.
+        what: &'static str,
+    },
+    /// A value that the schema has no room for.
+    Unstorable {
+        /// Which field.
+        what: &'static str,
+    },
 }
 
-/// The columns that [`request`] reads, in its order.
-pub(crate) const REQUEST: &str = "id, door, key, live, retained, version, state, signer, csr, key_fingerprint, \
-     requester, wishes, created, explanation, evidence, failure, issuer, serial, attachment";
-
-/// The columns that [`ledger_entry`] reads, in its order.
-pub(crate) const LEDGER_ENTRY: &str = "issuer, serial, request, signer, name, key_fingerprint, not_before, \
-     not_after, der, explanation, revoked_at, revoked_reason, retired";
-
-/// The columns that [`listed_certificate`] reads, in its order.
-pub(crate) const LISTED_CERTIFICATE: &str =
-    "name, serial, not_before, not_after, revoked_at IS NOT NULL, der";
-
-/// The columns that [`revocation`] reads, in its order.
-pub(crate) const REVOCATION: &str =
-    "issuer, serial, revoked_at, revoked_reason, not_after, unlisted";
-
-/// The columns that [`crl`] reads, in its order.
-pub(crate) const CRL: &str = "issuer, scope, number, covers, this_update, next_update, der";
-
-/// The columns that [`ancestor_crl`] reads, in its order.
-pub(crate) const ANCESTOR_CRL: &str = "key_id, number, position, der";
-
-pub(crate) fn request(row: &Row<'_>) -> Result<RequestRecord, Fault> {
-    request_in(&mut Columns::of(row, "request"))
+/// A row of whatever database, by the places of its columns. The outer `None`: it is of another type.
+pub(crate) trait Cells {
+    /// An integer, or a truth value as 0 or 1.
+    fn integer(&self, at: usize) -> Option<Option<i64>>;
+    /// A text.
+    fn text(&self, at: usize) -> Option<Option<&str>>;
+    /// Octets.
+    fn octets(&self, at: usize) -> Option<Option<&[u8]>>;
+    /// Where a column is.
+    fn place_of(&self, column: &str) -> Option<usize>;
 }
 
-/// What a row says its request is called, as far as that can be read.
-pub(crate) fn request_name(row: &Row<'_>) -> String {
-    let id = row.get("id").map(RequestId::from_bytes);
-    let id = id.map(|id| id.to_string()).unwrap_or_default();
-    let key: String = row.get("key").unwrap_or_default();
-    format!("{id} ({key})")
+/// A value that a column holds.
+pub(crate) trait Cell: Sized {
+    /// It, unless the column is empty.
+    fn read(row: &dyn Cells, at: usize) -> Option<Option<Self>>;
 }
 
-/// A request's place, then its columns.
-pub(crate) fn placed_request(row: &Row<'_>) -> Result<(u64, RequestRecord), Fault> {
-    let mut columns = Columns::of(row, "request");
-    let place = columns.unsigned()?;
-    Ok((place, request_in(&mut columns)?))
+impl Cell for i64 {
+    fn read(row: &dyn Cells, at: usize) -> Option<Option<Self>> {
+        row.integer(at)
+    }
 }
 
-pub(crate) fn request_in(columns: &mut Columns<'_>) -> Result<RequestRecord, Fault> {
-    Ok(RequestRecord {
-        id: columns.request_id()?,
-        door: Door::from_text(columns.take()?),
-        key: columns.take()?,
-        live: columns.take()?,
-        retained: columns.take()?,
-        version: columns.revision()?,
-        state: {
-            let word: String = columns.take()?;
-            columns.known(RequestState::from_word(&word))?
-        },
-        signer: columns.signer()?,
-        csr_der: columns.take()?,
-        key_fingerprint: columns.fingerprint()?,
-        requester: columns.document()?,
-        wishes: columns.document()?,
-        created: UnixTime(columns.take()?),
-        explanation: columns.document()?,
-        evidence: columns.optional_document()?.unwrap_or_default(),
-        failure: columns.take()?,
-        certificate: match (
-            columns.take::<Option<String>>()?,
-            columns.take::<Option<Vec<u8>>>()?,
-        ) {
-            (Some(issuer), Some(serial)) => Some((
-                columns.known(IssuerId::parse(&issuer).ok())?,
-                columns.known(Serial::from_be_bytes(&serial).ok())?,
-            )),
-            (_, _) => None,
-        },
-        attachment: columns.take()?,
-    })
+impl Cell for u32 {
+    fn read(row: &dyn Cells, at: usize) -> Option<Option<Self>> {
+        row.integer(at)?.map(Self::try_from).transpose().ok()
+    }
 }
 
-pub(crate) fn policy_version(row: &Row<'_>) -> Result<PolicyVersion, Fault> {
-    let mut columns = Columns::of(row, "policy");
-    Ok(PolicyVersion {
-        generation: columns.unsigned()?,
-        digest: columns.fingerprint()?,
-        loaded: UnixTime(columns.take()?),
-        text: columns.take()?,
-    })
+impl Cell for u8 {
+    fn read(row: &dyn Cells, at: usize) -> Option<Option<Self>> {
+        row.integer(at)?.map(Self::try_from).transpose().ok()
+    }
 }
 
-pub(crate) fn ledger_entry(row: &Row<'_>) -> Result<LedgerEntry, Fault> {
-    let mut columns = Columns::of(row, "certificate");
-    Ok(LedgerEntry {
-        issuer: columns.issuer()?,
-        serial: columns.serial()?,
-        request: columns.request_id()?,
-        signer: columns.signer()?,
-        name: columns.take()?,
-        key_fingerprint: columns.fingerprint()?,
-        not_before: UnixTime(columns.take()?),
-        not_after: UnixTime(columns.take()?),
-        der: columns.take()?,
-        explanation: columns.document()?,
-        revoked: match columns.take()? {
-            Some(at) => Some(Revoked {
-                at: UnixTime(at),
-                reason: columns.reason()?,
-            }),
-            None => {
-                columns.take::<Option<u8>>()?;
-                None
-            }
-        },
-        retired: columns.take::<Option<i64>>()?.map(UnixTime),
-    })
+impl Cell for bool {
+    fn read(row: &dyn Cells, at: usize) -> Option<Option<Self>> {
+        Some(row.integer(at)?.map(|integer| integer != 0))
+    }
 }
 
-pub(crate) fn listed_certificate(row: &Row<'_>) -> Result<ListedCertificate, Fault> {
-    let mut columns = Columns::of(row, "certificate");
-    Ok(ListedCertificate {
-        name: columns.take()?,
-        serial: columns.serial()?,
-        not_before: UnixTime(columns.take()?),
-        not_after: UnixTime(columns.take()?),
-        is_revoked: columns.take()?,
-        der: columns.take()?,
-    })
+impl Cell for String {
+    fn read(row: &dyn Cells, at: usize) -> Option<Option<Self>> {
+        Some(row.text(at)?.map(str::to_owned))
+    }
 }
 
-pub(crate) fn revocation(row: &Row<'_>) -> Result<Revocation, Fault> {
-    let mut columns = Columns::of(row, "revocation");
-    Ok(Revocation {
-        issuer: columns.issuer()?,
-        serial: columns.serial()?,
-        revoked: Revoked {
-            at: UnixTime(columns.take()?),
-            reason: columns.reason()?,
-        },
-        not_after: UnixTime(columns.take()?),
-        listed: !columns.take::<bool>()?,
-    })
+impl Cell for Vec<u8> {
+    fn read(row: &dyn Cells, at: usize) -> Option<Option<Self>> {
+        Some(row.octets(at)?.map(<[u8]>::to_vec))
+    }
 }
 
-pub(crate) fn ancestor_crl(row: &Row<'_>) -> Result<AncestorCrl, Fault> {
-    let mut columns = Columns::of(row, "ancestor's revocation list");
-    Ok(AncestorCrl {
-        key_id: columns.take()?,
-        number: columns.take()?,
-        position: columns.take()?,
-        der: columns.take()?,
-    })
+impl<const LENGTH: usize> Cell for [u8; LENGTH] {
+    fn read(row: &dyn Cells, at: usize) -> Option<Option<Self>> {
+        row.octets(at)?.map(Self::try_from).transpose().ok()
+    }
 }
 
-pub(crate) fn crl(row: &Row<'_>) -> Result<CrlRecord, Fault> {
-    let mut columns = Columns::of(row, "revocation list");
-    Ok(CrlRecord {
-        issuer: columns.issuer()?,
-        scope: columns.scope()?,
-        number: columns.unsigned()?,
-        covers: columns.revision()?,
-        this_update: UnixTime(columns.take()?),
-        next_update: UnixTime(columns.take()?),
-        der: columns.take()?,
-    })
-}
-
-/// What queries need to know of a decision.
-pub(crate) struct DecisionColumns<'a> {
-    /// None where nothing settled it.
-    pub(crate) code: Option<&'a str>,
-    pub(crate) about_token: bool,
-    pub(crate) by_person: bool,
-    pub(crate) retry: bool,
-}
-
-impl<'a> DecisionColumns<'a> {
-    pub(crate) fn of(explanation: &'a Explanation) -> Self {
-        Self {
-            code: Some(explanation.code.as_str()).filter(|code| !code.is_empty()),
-            about_token: explanation.code.is_about_token(),
-            by_person: matches!(explanation.by, Some(Deciding::Person { .. })),
-            retry: explanation.retry,
-        }
+impl<T: Cell> Cell for Option<T> {
+    fn read(row: &dyn Cells, at: usize) -> Option<Option<Self>> {
+        T::read(row, at).map(Some)
     }
 }
 
 /// A structured value as JSON text.
-pub(crate) fn document<T: Serialize>(value: &T, what: &'static str) -> Result<String, Fault> {
-    serde_json::to_string(value).map_err(|_| Fault::refused(RefusedWrite::Unstorable { what }))
+pub(crate) fn document<T: Serialize>(value: &T, what: &'static str) -> Result<String, RowFault> {
+    serde_json::to_string(value).map_err(|_| RowFault::Unstorable { what })
 }
 
-/// SQLite's integers have a sign.
-pub(crate) fn signed(value: u64, what: &'static str) -> Result<i64, Fault> {
-    i64::try_from(value).map_err(|_| Fault::refused(RefusedWrite::Unstorable { what }))
+/// Integers of databases have a sign.
+pub(crate) fn signed(value: u64, what: &'static str) -> Result<i64, RowFault> {
+    i64::try_from(value).map_err(|_| RowFault::Unstorable { what })
 }
 
 /// One row, read from left to right.
 pub(crate) struct Columns<'r> {
-    row: &'r Row<'r>,
+    row: &'r dyn Cells,
     next: usize,
     what: &'static str,
 }
 
 impl<'r> Columns<'r> {
-    pub(crate) fn of(row: &'r Row<'r>, what: &'static str) -> Self {
+    pub(crate) fn of(row: &'r dyn Cells, what: &'static str) -> Self {
         Self { row, next: 0, what }
     }
 
-    pub(crate) fn take<T: FromSql>(&mut self) -> Result<T, Fault> {
-        let value = self.row.get(self.next);
+    pub(crate) fn take<T: Cell>(&mut self) -> Result<T, RowFault> {
+        let value = T::read(self.row, self.next);
         self.next = self.next.saturating_add(1);
-        self.known(value.ok())
+        self.known(value.flatten())
     }
 
-    pub(crate) fn revision(&mut self) -> Result<Revision, Fault> {
+    pub(crate) fn revision(&mut self) -> Result<Revision, RowFault> {
         self.unsigned().map(Revision)
     }
 
-    pub(crate) fn document<T: DeserializeOwned>(&mut self) -> Result<T, Fault> {
+    pub(crate) fn document<T: DeserializeOwned>(&mut self) -> Result<T, RowFault> {
         let text: String = self.take()?;
         self.known(serde_json::from_str(&text).ok())
     }
 
-    pub(crate) fn optional_document<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Fault> {
+    pub(crate) fn optional_document<T: DeserializeOwned>(&mut self) -> Result<Option<T>, RowFault> {
         let text: Option<String> = self.take()?;
         let read = |text: String| self.known(serde_json::from_str(&text).ok());
         text.map(read).transpose()
     }
 
-    pub(crate) fn unsigned(&mut self) -> Result<u64, Fault> {
+    pub(crate) fn unsigned(&mut self) -> Result<u64, RowFault> {
         let value: i64 = self.take()?;
         self.known(u64::try_from(value).ok())
     }
 
-    pub(crate) fn request_id(&mut self) -> Result<RequestId, Fault> {
+    pub(crate) fn request_id(&mut self) -> Result<RequestId, RowFault> {
         self.take().map(RequestId::from_bytes)
     }
 
-    pub(crate) fn fingerprint(&mut self) -> Result<Fingerprint, Fault> {
+    pub(crate) fn fingerprint(&mut self) -> Result<Fingerprint, RowFault> {
         self.take().map(Fingerprint::from_bytes)
     }
 
-    pub(crate) fn issuer(&mut self) -> Result<IssuerId, Fault> {
+    pub(crate) fn issuer(&mut self) -> Result<IssuerId, RowFault> {
         let text: String = self.take()?;
         self.known(IssuerId::parse(&text).ok())
     }
 
-    pub(crate) fn scope(&mut self) -> Result<CrlScope, Fault> {
+    pub(crate) fn scope(&mut self) -> Result<CrlScope, RowFault> {
         let word: String = self.take()?;
         self.known(CrlScope::from_word(&word))
     }
 
-    pub(crate) fn serial(&mut self) -> Result<Serial, Fault> {
+    pub(crate) fn serial(&mut self) -> Result<Serial, RowFault> {
         let bytes: Vec<u8> = self.take()?;
         self.known(Serial::from_be_bytes(&bytes).ok())
     }
 
-    pub(crate) fn signer(&mut self) -> Result<SignerName, Fault> {
+    pub(crate) fn signer(&mut self) -> Result<SignerName, RowFault> {
         let text: String = self.take()?;
         self.known(SignerName::parse(&text).ok())
     }
 
-    fn reason(&mut self) -> Result<RevocationReason, Fault> {
+    pub(crate) fn reason(&mut self) -> Result<RevocationReason, RowFault> {
         let code: u8 = self.take()?;
         self.known(RevocationReason::from_code(code))
     }
 
-    pub(crate) fn known<T>(&self, value: Option<T>) -> Result<T, Fault> {
-        value.ok_or(Fault::Corrupt { what: self.what })
+    pub(crate) fn known<T>(&self, value: Option<T>) -> Result<T, RowFault> {
+        value.ok_or(RowFault::Corrupt { what: self.what })
     }
+}
+
+/// A limit as a database wants it.
+pub(crate) fn bound(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+/// A version or place that is looked for: one that no column can hold is after all that are there.
+pub(crate) fn place(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -5,10 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use countersign_authority::store::{CommitFault, Precondition, StoreFault};
-use countersign_authority::{IssuerId, TokenId};
-use countersign_pki::Serial;
 use rusqlite::ErrorCode;
 use rustix::fs::{StatVfsMountFlags, statvfs};
+
+use crate::refused::RefusedWrite;
+use crate::row::RowFault;
 
 /// Why one statement, one record or one change did not go through.
 #[derive(Debug)]
@@ -30,8 +31,16 @@ impl Fault {
     }
 
     pub(crate) fn refused(why: RefusedWrite) -> Self {
-        let source = Box::new(why);
-        Self::Refused(CommitFault::Store(StoreFault::Failed { source }))
+        Self::Refused(why.into())
+    }
+}
+
+impl From<RowFault> for Fault {
+    fn from(fault: RowFault) -> Self {
+        match fault {
+            RowFault::Corrupt { what } => Self::Corrupt { what },
+            RowFault::Unstorable { what } => Self::refused(RefusedWrite::Unstorable { what }),
+        }
     }
 }
 
@@ -39,43 +48,6 @@ impl From<rusqlite::Error> for Fault {
     fn from(error: rusqlite::Error) -> Self {
         Self::Sqlite(error)
     }
-}
-
-/// Why a write makes no sense for what is stored.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum RefusedWrite {
-    /// Two requests with one identity.
-    #[error("request {id} is already stored")]
-    DuplicateRequest {
-        /// The identity.
-        id: String,
-    },
-    /// Two tokens with one public part.
-    #[error("token {id} is already stored")]
-    DuplicateToken {
-        /// The public part.
-        id: TokenId,
-    },
-    /// Only what is in the ledger can be revoked.
-    #[error("certificate {serial} of issuer {issuer} is not in the ledger")]
-    NoSuchCertificate {
-        /// Whose.
-        issuer: IssuerId,
-        /// Which.
-        serial: Serial,
-    },
-    /// Only a window that is there can be used.
-    #[error("{certname} has no build window that is good for another certificate")]
-    NoSuchWindow {
-        /// Whose.
-        certname: String,
-    },
-    /// A value that the schema has no room for.
-    #[error("the {what} cannot be stored")]
-    Unstorable {
-        /// Which field.
-        what: &'static str,
-    },
 }
 
 /// A fault of the storage engine that several callers have to hear of.

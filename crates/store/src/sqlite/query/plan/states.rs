@@ -6,7 +6,7 @@ use countersign_authority::{ObjectKey, StateChangeKind};
 use countersign_policy::{Effect, Explanation, Requester, SignerName, Wishes};
 
 use super::*;
-use crate::{objects, states};
+use crate::sqlite::{objects, states};
 
 /// Each write is the statement that it was before there was a history.
 #[test]

@@ -16,21 +16,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use countersign_authority::store::{Change, CommitFault, Committed, StoreFault};
+use countersign_authority::store::{CommitFault, Committed, StoreFault};
 use countersign_authority::{Revision, Telemetry, Unobserved};
 use rusqlite::{Connection, params};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 
-use crate::change;
-use crate::fault::{Fault, SharedFault};
-use crate::folder::{FilesIdentity, StoreFiles};
 use crate::row::signed;
-
-/// A change and the caller that waits for it.
-pub(crate) struct WriteJob {
-    pub(crate) change: Change,
-    pub(crate) answer: oneshot::Sender<Result<Committed, CommitFault>>,
-}
+use crate::sqlite::change;
+use crate::sqlite::fault::{Fault, SharedFault};
+use crate::sqlite::folder::{FilesIdentity, StoreFiles};
+use crate::write_queue::WriteJob;
 
 /// Waits a little for others to join a group, if the group before had company: pages and waits for the disk
 /// are then shared by more changes. A caller who is alone never waits.
@@ -308,7 +303,10 @@ const LARGEST_GROUP: usize = 512;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::migration;
+    use countersign_authority::store::Change;
+    use tokio::sync::oneshot;
+
+    use crate::sqlite::migration;
 
     /// What the pragma says for `FULL`: the log is synced before a commit returns.
     const FULL: i64 = 2;

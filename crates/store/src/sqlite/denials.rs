@@ -1,33 +1,25 @@
 //! Counts of denials that the audit log does not tell one by one.
 
-use countersign_authority::{Door, RepeatedDenials};
+use countersign_authority::RepeatedDenials;
 use countersign_pki::UnixTime;
 use rusqlite::{Connection, params};
 
-use crate::fault::Fault;
-use crate::query::{all, bound};
-use crate::row::{Columns, signed};
+use crate::records::{self, DENIALS};
+use crate::row::{bound, signed};
+use crate::sqlite::fault::Fault;
+use crate::sqlite::query::all;
 
 pub(crate) fn before(
     connection: &Connection,
     before: UnixTime,
     limit: usize,
 ) -> Result<Vec<RepeatedDenials>, Fault> {
-    let sql = "SELECT source, door, code, first, last, number, last_name FROM repeated_denials
-               WHERE first <= ?1 ORDER BY source, door, code LIMIT ?2";
-    all(connection, sql, params![before.0, bound(limit)], |row| {
-        let mut columns = Columns::of(row, "count of denials");
-        let source: String = columns.take()?;
-        Ok(RepeatedDenials {
-            source: columns.known(source.parse().ok())?,
-            door: Door::from_text(columns.take()?),
-            code: columns.take()?,
-            first: UnixTime(columns.take()?),
-            last: UnixTime(columns.take()?),
-            number: columns.unsigned()?,
-            last_name: columns.take()?,
-        })
-    })
+    let sql = format!(
+        "SELECT {DENIALS} FROM repeated_denials
+         WHERE first <= ?1 ORDER BY source, door, code LIMIT ?2"
+    );
+    let values = params![before.0, bound(limit)];
+    all(connection, &sql, values, records::repeated_denials)
 }
 
 pub(crate) fn count(connection: &Connection, denials: &RepeatedDenials) -> Result<(), Fault> {

@@ -1,5 +1,26 @@
 //! The store on SQLite: its threads and the calls that reach them.
 
+mod folder;
+mod migration;
+
+mod bootstrap;
+mod change;
+mod intents;
+mod inventory;
+mod objects;
+mod states;
+mod writer;
+
+mod query;
+mod reader;
+mod tokens;
+
+pub mod backup;
+
+mod denials;
+mod fault;
+mod row;
+
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -9,12 +30,12 @@ use std::thread::{self, JoinHandle};
 use countersign_authority::store::{
     AgeFilter, Amount, Answer, AuditReads, Change, CommitFault, Committed, InventoryReads,
     IssuerReads, LedgerReads, LiveRequest, MachineFilter, ObjectReads, Past, Rejection,
-    RejectionFilter, RequestFilter, RequestReads, Store, StoreFault, Tally, TokenReads, Write,
+    RejectionFilter, RequestFilter, RequestReads, Store, StoreFault, Tally, TokenReads,
 };
 use countersign_authority::{
-    AncestorCrl, AuditEntry, AuditPage, AuditQuery, BootstrapId, BootstrapToken, CommitOutcome,
-    CrlRecord, CrlScope, Door, FoundToken, Intent, IssuerId, LedgerEntry, ListedCertificate,
-    ListedToken, MachineRecord, ObjectKey, ObjectRecord, PolicyVersion, RepeatedDenials, RequestId,
+    AncestorCrl, AuditEntry, AuditPage, AuditQuery, BootstrapId, BootstrapToken, CrlRecord,
+    CrlScope, Door, FoundToken, Intent, IssuerId, LedgerEntry, ListedCertificate, ListedToken,
+    MachineRecord, ObjectKey, ObjectRecord, PolicyVersion, RepeatedDenials, RequestId,
     RequestRecord, Revision, Revocation, Seal, SealHead, StateChange, Telemetry, TokenFilter,
     TokenId, TokenRecord, TokenUseRecord, Unobserved, inventory_name,
 };
@@ -23,21 +44,13 @@ use countersign_policy::BuildWindow;
 use futures_util::future::BoxFuture;
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::Instant;
 
-use crate::bootstrap;
-use crate::denials;
-use crate::fault::{Fault, SharedFault};
-use crate::folder::{OpenFault, StoreFiles};
-use crate::intents;
-use crate::inventory;
-use crate::migration;
-use crate::objects;
-use crate::query;
-use crate::reader::{self, ReadJob};
-use crate::states;
-use crate::tokens;
-use crate::writer::{WriteJob, Writer};
+use self::fault::{Fault, SharedFault};
+pub use self::folder::OpenFault;
+use self::folder::StoreFiles;
+use self::reader::ReadJob;
+use self::writer::Writer;
+use crate::write_queue::{WAITING_WRITES, WriteJob, hand_over};
 
 /// A store in one SQLite file that this process has to itself.
 ///
@@ -151,30 +164,6 @@ impl SqliteStore {
     }
 }
 
-/// Reports a commit when it is over, also if nobody waits for it any more.
-struct Waiting<'a> {
-    telemetry: &'a dyn Telemetry,
-    begun: Instant,
-    outcome: CommitOutcome,
-}
-
-impl<'a> Waiting<'a> {
-    fn begin(telemetry: &'a dyn Telemetry) -> Self {
-        telemetry.commit_waits();
-        Self {
-            telemetry,
-            begun: Instant::now(),
-            outcome: CommitOutcome::Failed,
-        }
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.telemetry.committed(self.outcome, self.begun.elapsed());
-    }
-}
-
 impl Drop for SqliteStore {
     fn drop(&mut self) {
         self.queues = None;
@@ -188,21 +177,8 @@ impl Drop for SqliteStore {
 impl Store for SqliteStore {
     fn commit(&self, change: Change) -> BoxFuture<'_, Result<Committed, CommitFault>> {
         Box::pin(async move {
-            let mut waiting = Waiting::begin(&*self.telemetry);
-            let (answer, answered) = oneshot::channel();
-            let queues = self.queues.as_ref().ok_or(StoreFault::Stopped)?;
-            queues.hand_over(WriteJob { change, answer }).await?;
-            let committed = answered
-                .await
-                .unwrap_or(Err(CommitFault::Store(StoreFault::Stopped)));
-            waiting.outcome = match &committed {
-                Ok(_) => CommitOutcome::Durable,
-                Err(CommitFault::Conflict { .. } | CommitFault::DuplicateSerial { .. }) => {
-                    CommitOutcome::Conflict
-                }
-                Err(CommitFault::Store(_)) => CommitOutcome::Failed,
-            };
-            committed
+            let queues = self.queues.as_ref().map(|queues| &queues.writes);
+            hand_over(queues, change, &*self.telemetry).await
         })
     }
 
@@ -534,21 +510,6 @@ struct Queues {
 }
 
 impl Queues {
-    /// Hands a change to the writer. When too many wait, it is refused, unless it records a finished signature: the key
-    /// was used for it, and a refusal would cost the serial and a second signature. There are never more of those than
-    /// there were intents accepted before them.
-    async fn hand_over(&self, job: WriteJob) -> Result<(), StoreFault> {
-        let finishes = |write: &Write| matches!(write, Write::Record { .. });
-        if job.change.writes.iter().any(finishes) {
-            let sent = self.writes.send(job).await;
-            return sent.map_err(|_| StoreFault::Stopped);
-        }
-        self.writes.try_send(job).map_err(|refusal| match refusal {
-            mpsc::error::TrySendError::Full(_) => StoreFault::Overloaded,
-            mpsc::error::TrySendError::Closed(_) => StoreFault::Stopped,
-        })
-    }
-
     /// Hands a query to the readers.
     fn ask(&self, job: ReadJob) -> Result<(), StoreFault> {
         self.reads.try_send(job).map_err(|refusal| match refusal {
@@ -559,5 +520,4 @@ impl Queues {
 }
 
 const READERS: usize = 2; // reads are short; more threads would only take cores from signing
-const WAITING_WRITES: usize = 4096; // a fraction of a second of work: beyond it, callers had better come back later
 const WAITING_READS: usize = 4096;

@@ -1,21 +1,17 @@
 //! Objects of doors in their table.
 
 use countersign_authority::{ObjectKey, ObjectRecord, Revision};
-use countersign_pki::UnixTime;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::fault::Fault;
-use crate::query::{one, readable, revision};
-use crate::row::Columns;
-
-/// The columns that [`object_in`] reads, in its order.
-pub(crate) const OBJECT: &str = "kind, namespace, name, id, version, created, body";
+use crate::records::{self, OBJECT};
+use crate::sqlite::fault::Fault;
+use crate::sqlite::query::{one, readable, revision};
 
 pub(crate) fn objects(connection: &Connection) -> Result<(Revision, Vec<ObjectRecord>), Fault> {
     let snapshot = connection.unchecked_transaction()?;
     let at = revision(&snapshot)?;
     let sql = format!("SELECT {OBJECT} FROM objects ORDER BY kind, namespace, name");
-    let found = readable(&snapshot, &sql, [], name_of, record)?;
+    let found = readable(&snapshot, &sql, [], records::object_name, records::object)?;
     snapshot.commit()?;
     Ok((at, found))
 }
@@ -25,7 +21,7 @@ pub(crate) fn object(
     key: &ObjectKey,
 ) -> Result<Option<ObjectRecord>, Fault> {
     let sql = format!("SELECT {OBJECT} FROM objects WHERE {NAMED}");
-    one(connection, &sql, named(key), record)
+    one(connection, &sql, named(key), records::object)
 }
 
 pub(crate) fn is_at(
@@ -93,31 +89,6 @@ pub(crate) fn delete(connection: &Connection, key: &ObjectKey) -> Result<(), Fau
         .prepare_cached(&format!("DELETE FROM objects WHERE {NAMED}"))?
         .execute(named(key))?;
     Ok(())
-}
-
-pub(crate) fn object_in(columns: &mut Columns<'_>) -> Result<ObjectRecord, Fault> {
-    Ok(ObjectRecord {
-        key: ObjectKey {
-            kind: columns.take()?,
-            namespace: columns.take()?,
-            name: columns.take()?,
-        },
-        id: columns.request_id()?,
-        version: columns.revision()?,
-        created: UnixTime(columns.take()?),
-        body: columns.take()?,
-    })
-}
-
-/// What a row says its object is called, as far as that can be read.
-pub(crate) fn name_of(row: &Row<'_>) -> String {
-    let text = |column| row.get::<_, String>(column).unwrap_or_default();
-    let (kind, namespace, name) = (text("kind"), text("namespace"), text("name"));
-    format!("{kind} {namespace}/{name}")
-}
-
-fn record(row: &Row<'_>) -> Result<ObjectRecord, Fault> {
-    object_in(&mut Columns::of(row, "object"))
 }
 
 fn named(key: &ObjectKey) -> [&str; 3] {

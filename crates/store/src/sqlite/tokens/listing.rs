@@ -9,10 +9,11 @@ use countersign_pki::UnixTime;
 use rusqlite::types::Value;
 use rusqlite::{Connection, ToSql, params_from_iter};
 
-use super::{TOKEN, listed, token_record};
-use crate::fault::Fault;
-use crate::query::{all, bound, epoch, one};
-use crate::row::{Columns, signed};
+use super::listed;
+use crate::records::{self, TOKEN};
+use crate::row::{Columns, bound, signed};
+use crate::sqlite::fault::Fault;
+use crate::sqlite::query::{all, epoch, one};
 
 pub(crate) fn tokens(
     connection: &Connection,
@@ -35,7 +36,12 @@ pub(crate) fn tokens(
         restored: restored.unwrap_or(0),
     };
     let Statement { sql, values } = page.statement();
-    let records = all(&snapshot, &sql, params_from_iter(values), token_record)?;
+    let records = all(
+        &snapshot,
+        &sql,
+        params_from_iter(values),
+        records::token_record,
+    )?;
     let page = records
         .into_iter()
         .map(|record| listed(&snapshot, record, epoch, filter.now))

@@ -6,10 +6,10 @@ mod states;
 mod tokens;
 
 use super::*;
-use crate::change;
-use crate::folder::StoreFiles;
-use crate::inventory;
-use crate::migration;
+use crate::sqlite::change;
+use crate::sqlite::folder::StoreFiles;
+use crate::sqlite::inventory;
+use crate::sqlite::migration;
 use countersign_authority::Owner;
 use countersign_authority::store::{Change, MachineFilter, Precondition, Write};
 use rusqlite::trace::{TraceEvent, TraceEventCodes};

@@ -10,7 +10,7 @@ use countersign_pki::{CheckedCsr, fingerprint_sha256, masked};
 use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
-use crate::folder::OpenFault;
+use crate::sqlite::folder::OpenFault;
 
 /// One step of the schema.
 pub(crate) struct Migration {
@@ -205,47 +205,47 @@ const SCHEMA_MIGRATIONS: &str = "CREATE TABLE IF NOT EXISTS schema_migrations (
 const MIGRATIONS: &[Migration] = &[
     Migration {
         number: 1,
-        sql: include_str!("../migrations/0001_requests_and_ledger.sql"),
+        sql: include_str!("migrations/0001_requests_and_ledger.sql"),
     },
     Migration {
         number: 2,
-        sql: include_str!("../migrations/0002_retirement.sql"),
+        sql: include_str!("migrations/0002_retirement.sql"),
     },
     Migration {
         number: 3,
-        sql: include_str!("../migrations/0003_takeover_and_upkeep.sql"),
+        sql: include_str!("migrations/0003_takeover_and_upkeep.sql"),
     },
     Migration {
         number: 4,
-        sql: include_str!("../migrations/0004_inventory.sql"),
+        sql: include_str!("migrations/0004_inventory.sql"),
     },
     Migration {
         number: 5,
-        sql: include_str!("../migrations/0005_policies.sql"),
+        sql: include_str!("migrations/0005_policies.sql"),
     },
     Migration {
         number: 6,
-        sql: include_str!("../migrations/0006_audit_seals.sql"),
+        sql: include_str!("migrations/0006_audit_seals.sql"),
     },
     Migration {
         number: 7,
-        sql: include_str!("../migrations/0007_tokens.sql"),
+        sql: include_str!("migrations/0007_tokens.sql"),
     },
     Migration {
         number: 8,
-        sql: include_str!("../migrations/0008_objects_states_and_bootstrap_tokens.sql"),
+        sql: include_str!("migrations/0008_objects_states_and_bootstrap_tokens.sql"),
     },
     Migration {
         number: 9,
-        sql: include_str!("../migrations/0009_open_intents.sql"),
+        sql: include_str!("migrations/0009_open_intents.sql"),
     },
     Migration {
         number: 10,
-        sql: include_str!("../migrations/0010_cheaper_writes.sql"),
+        sql: include_str!("migrations/0010_cheaper_writes.sql"),
     },
     Migration {
         number: 11,
-        sql: include_str!("../migrations/0011_masks_macs_and_bounds.sql"),
+        sql: include_str!("migrations/0011_masks_macs_and_bounds.sql"),
     },
 ];
 

@@ -14,13 +14,14 @@ use countersign_authority::{
 };
 use countersign_pki::{Fingerprint, Serial, UnixTime};
 use rusqlite::types::Value;
-use rusqlite::{Connection, Params, Row, params, params_from_iter};
+use rusqlite::{Connection, Params, params, params_from_iter};
 
-use crate::fault::Fault;
-use crate::intents;
-use crate::row::{
-    self, ANCESTOR_CRL, CRL, Columns, LEDGER_ENTRY, LISTED_CERTIFICATE, REQUEST, REVOCATION,
+use crate::records::{
+    self, ANCESTOR_CRL, CRL, LEDGER_ENTRY, LISTED_CERTIFICATE, REQUEST, REVOCATION,
 };
+use crate::row::{Cells, Columns, RowFault, bound, place};
+use crate::sqlite::fault::Fault;
+use crate::sqlite::intents;
 
 pub(crate) use audit::{last_seal, page as audit_page, seals};
 
@@ -71,7 +72,7 @@ pub(crate) fn request(
 ) -> Result<Option<RequestRecord>, Fault> {
     let snapshot = connection.unchecked_transaction()?;
     let sql = format!("SELECT {REQUEST} FROM requests WHERE id = ?1");
-    let stored = one(&snapshot, &sql, params![id.as_bytes()], row::request)?;
+    let stored = one(&snapshot, &sql, params![id.as_bytes()], records::request)?;
     let found = match stored {
         Some(stored) => Some(stored),
         None => intents::request(&snapshot, &id)?,
@@ -89,7 +90,7 @@ pub(crate) fn request_at(
     let snapshot = connection.unchecked_transaction()?;
     let sql = format!("SELECT {REQUEST} FROM requests WHERE door = ?1 AND key = ?2 AND live = 1");
     let named = params![door.as_str(), key];
-    let mut found = one(&snapshot, &sql, named, row::request)?;
+    let mut found = one(&snapshot, &sql, named, records::request)?;
     if found.is_none() {
         found = intents::request_at(&snapshot, door, key)?;
     }
@@ -99,7 +100,7 @@ pub(crate) fn request_at(
             "SELECT {REQUEST} FROM requests
              WHERE number = (SELECT max(number) FROM requests WHERE door = ?1 AND key = ?2)"
         );
-        found = one(&snapshot, &sql, named, row::request)?;
+        found = one(&snapshot, &sql, named, records::request)?;
     }
     snapshot.commit()?;
     Ok(found)
@@ -128,7 +129,7 @@ pub(crate) fn requests(
                 &snapshot,
                 &sql,
                 params_from_iter(values),
-                row::request,
+                records::request,
             )?);
         }
         if filter.limit > 0 && page.len() >= filter.limit {
@@ -182,7 +183,7 @@ pub(crate) fn requests_before(
             filter.before.0,
             bound(filter.limit)
         ],
-        row::request,
+        records::request,
     )
 }
 
@@ -211,7 +212,7 @@ pub(crate) fn rejections(
     only(" AND code = ?", code);
     let since = filter.since.map(|since| Value::Integer(since.0));
     only(" AND created >= ?", since);
-    let before = filter.before.map(place_value);
+    let before = filter.before.map(|before| Value::Integer(place(before)));
     only(" AND number < ?", before);
     if filter.trimmable {
         sql.push_str(TRIMMABLE);
@@ -220,7 +221,7 @@ pub(crate) fn rejections(
     values.push(Value::Integer(bound(filter.limit)));
     values.push(Value::Integer(bound(filter.skip)));
     all(connection, &sql, params_from_iter(values), |row| {
-        let (place, request) = row::placed_request(row)?;
+        let (place, request) = records::placed_request(row)?;
         Ok(Rejection { place, request })
     })
 }
@@ -235,19 +236,15 @@ pub(crate) fn worth_asking_again(
          WHERE state = 'pending' AND live = 1 AND retry = 1 AND number > ?1
          ORDER BY number LIMIT ?2"
     );
-    let after = place_value(after.unwrap_or(0));
+    let after = place(after.unwrap_or(0));
     let values = params![after, bound(limit)];
-    all(connection, &sql, values, row::placed_request)
-}
-
-fn place_value(place: u64) -> Value {
-    Value::Integer(i64::try_from(place).unwrap_or(i64::MAX))
+    all(connection, &sql, values, records::placed_request)
 }
 
 pub(crate) fn newest_policy(connection: &Connection) -> Result<Option<PolicyVersion>, Fault> {
     let sql =
         "SELECT generation, digest, loaded, text FROM policies ORDER BY generation DESC LIMIT 1";
-    one(connection, sql, [], row::policy_version)
+    one(connection, sql, [], records::policy_version)
 }
 
 pub(crate) fn policy_version(
@@ -255,8 +252,13 @@ pub(crate) fn policy_version(
     generation: u64,
 ) -> Result<Option<PolicyVersion>, Fault> {
     let sql = "SELECT generation, digest, loaded, text FROM policies WHERE generation = ?1";
-    let generation = place_value(generation);
-    one(connection, sql, params![generation], row::policy_version)
+    let generation = place(generation);
+    one(
+        connection,
+        sql,
+        params![generation],
+        records::policy_version,
+    )
 }
 
 pub(crate) fn is_allowed(
@@ -303,7 +305,7 @@ pub(crate) fn trimmable(connection: &Connection, thefts_since: UnixTime) -> Resu
     Ok(one(connection, &sql, since, amount)?.unwrap_or_default())
 }
 
-fn amount(row: &Row<'_>) -> Result<Amount, Fault> {
+fn amount(row: &dyn Cells) -> Result<Amount, RowFault> {
     let mut columns = Columns::of(row, "amount");
     Ok(Amount {
         number: usize::try_from(columns.unsigned()?).unwrap_or(usize::MAX),
@@ -351,7 +353,7 @@ pub(crate) fn ledger(
     // The issuers' rows lie mixed in order of issue; other issuers' are passed over. By an index of the issuer's, SQLite
     // would sort the whole ledger for each page.
     let sql = format!(
-        "SELECT {LEDGER_ENTRY}, number FROM certificates NOT INDEXED
+        "SELECT number, {LEDGER_ENTRY} FROM certificates NOT INDEXED
          WHERE number > ?2 AND issuer = ?1 AND state = 'issued' ORDER BY number LIMIT ?3"
     );
     let after = after.map_or(0, |after| i64::try_from(after).unwrap_or(i64::MAX));
@@ -360,11 +362,8 @@ pub(crate) fn ledger(
         &sql,
         params![issuer.as_str(), after, bound(limit)],
         |row| {
-            let place: i64 = row.get("number")?;
-            let place = u64::try_from(place).map_err(|_| Fault::Corrupt {
-                what: "certificate",
-            })?;
-            Ok((place, row::ledger_entry(row)?))
+            let mut columns = Columns::of(row, "certificate");
+            Ok((columns.unsigned()?, records::ledger_entry_in(&mut columns)?))
         },
     )
 }
@@ -408,7 +407,7 @@ pub(crate) fn ancestor_crls(
         connection,
         &sql,
         params![issuer.as_str()],
-        row::ancestor_crl,
+        records::ancestor_crl,
     )
 }
 
@@ -424,7 +423,7 @@ pub(crate) fn certificate(
         connection,
         &sql,
         params![issuer.as_str(), serial.as_bytes()],
-        row::ledger_entry,
+        records::ledger_entry,
     )
 }
 
@@ -441,7 +440,7 @@ pub(crate) fn newest_certificate(
         connection,
         &sql,
         params![issuer.as_str(), name],
-        row::ledger_entry,
+        records::ledger_entry,
     )
 }
 
@@ -459,7 +458,7 @@ pub(crate) fn certificates_of(
         connection,
         &sql,
         params![issuer.as_str(), name, alive_at.0],
-        row::ledger_entry,
+        records::ledger_entry,
     )
 }
 
@@ -473,7 +472,7 @@ pub(crate) fn newest_certificates(
         connection,
         LEDGER_ENTRY,
         (issuer, after, limit),
-        row::ledger_entry,
+        records::ledger_entry,
     )
 }
 
@@ -487,7 +486,7 @@ pub(crate) fn listed_certificates(
         connection,
         LISTED_CERTIFICATE,
         (issuer, after, limit),
-        row::listed_certificate,
+        records::listed_certificate,
     )
 }
 
@@ -496,7 +495,7 @@ fn newest<T>(
     connection: &Connection,
     columns: &str,
     (issuer, after, limit): (&IssuerId, Option<&str>, usize),
-    read: impl Fn(&Row<'_>) -> Result<T, Fault>,
+    read: impl Fn(&dyn Cells) -> Result<T, RowFault>,
 ) -> Result<Vec<T>, Fault> {
     // The inner query walks the name index alone and stops at the limit.
     let inner = |condition: &str| {
@@ -534,7 +533,7 @@ pub(crate) fn revocations(
         &snapshot,
         &sql,
         params![issuer.as_str(), alive_at.0],
-        row::revocation,
+        records::revocation,
     )?;
     snapshot.commit()?;
     Ok((complete_to, revoked))
@@ -550,7 +549,7 @@ pub(crate) fn crl(
         connection,
         &sql,
         params![issuer.as_str(), scope.word()],
-        row::crl,
+        records::crl,
     )
 }
 
@@ -642,7 +641,7 @@ fn whole_revisions<T>(
     columns: &str,
     since: Revision,
     limit: usize,
-    read: impl Fn(&Row<'_>) -> Result<(Revision, T), Fault>,
+    read: impl Fn(&dyn Cells) -> Result<(Revision, T), RowFault>,
 ) -> Result<Vec<(Revision, T)>, Fault> {
     let sql = format!(
         "SELECT {columns} FROM {table}
@@ -661,18 +660,18 @@ pub(crate) fn one<T>(
     connection: &Connection,
     sql: &str,
     values: impl Params,
-    read: impl Fn(&Row<'_>) -> Result<T, Fault>,
+    read: impl Fn(&dyn Cells) -> Result<T, RowFault>,
 ) -> Result<Option<T>, Fault> {
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query(values)?;
-    rows.next()?.map(read).transpose()
+    Ok(rows.next()?.map(|row| read(row)).transpose()?)
 }
 
 pub(crate) fn all<T>(
     connection: &Connection,
     sql: &str,
     values: impl Params,
-    read: impl Fn(&Row<'_>) -> Result<T, Fault>,
+    read: impl Fn(&dyn Cells) -> Result<T, RowFault>,
 ) -> Result<Vec<T>, Fault> {
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query(values)?;
@@ -689,8 +688,8 @@ pub(crate) fn readable<T>(
     connection: &Connection,
     sql: &str,
     values: impl Params,
-    named: impl Fn(&Row<'_>) -> String,
-    read: impl Fn(&Row<'_>) -> Result<T, Fault>,
+    named: impl Fn(&dyn Cells) -> String,
+    read: impl Fn(&dyn Cells) -> Result<T, RowFault>,
 ) -> Result<Vec<T>, Fault> {
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query(values)?;
@@ -698,20 +697,16 @@ pub(crate) fn readable<T>(
     while let Some(row) = rows.next()? {
         match read(row) {
             Ok(record) => found.push(record),
-            Err(Fault::Corrupt { what }) => {
+            Err(RowFault::Corrupt { what }) => {
                 tracing::error!(
                     record = named(row),
                     "a stored {what} cannot be read; skipped"
                 );
             }
-            Err(fault) => return Err(fault),
+            Err(fault) => return Err(fault.into()),
         }
     }
     Ok(found)
-}
-
-pub(crate) fn bound(limit: usize) -> i64 {
-    i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
 /// The condition of the index `requests_open`, word for word.

@@ -8,15 +8,15 @@ mod listing;
 
 use countersign_authority::store::Precondition;
 use countersign_authority::{
-    FoundToken, ListedToken, RequestId, TokenId, TokenRecord, TokenStanding, TokenUseRecord,
+    FoundToken, ListedToken, RequestId, TokenId, TokenRecord, TokenUseRecord,
 };
-use countersign_pki::{Fingerprint, Serial, UnixTime};
-use countersign_policy::{TokenBinding, TokenUseState};
-use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
+use countersign_pki::{Fingerprint, UnixTime};
+use rusqlite::{Connection, OptionalExtension, ToSql, params};
 
-use crate::fault::Fault;
-use crate::query::{all, bound, epoch, one};
-use crate::row::Columns;
+use crate::records::{self, TOKEN, USE, with_skew};
+use crate::row::{Columns, bound};
+use crate::sqlite::fault::Fault;
+use crate::sqlite::query::{all, epoch, one};
 
 pub(crate) use change::write;
 pub(crate) use listing::tokens;
@@ -31,7 +31,12 @@ pub(crate) fn token(
     let record = record(&snapshot, id)?;
     let used = |condition| {
         let values = params![id.as_str(), certname, key_fingerprint.as_bytes()];
-        one(&snapshot, &first_use(condition), values, use_record)
+        one(
+            &snapshot,
+            &first_use(condition),
+            values,
+            records::use_record,
+        )
     };
     // Asked for also where there is no such token: whoever tries ids must not see it in how long the answer takes.
     let (epoch, same, other) = (epoch(&snapshot)?, used(SAME)?, used(OTHER)?);
@@ -68,7 +73,7 @@ pub(crate) fn token_uses(
         connection,
         &sql,
         params![id.as_str(), bound(limit)],
-        use_record,
+        records::use_record,
     )
 }
 
@@ -82,7 +87,12 @@ pub(crate) fn active_tokens_of(
          WHERE value = ?1 AND kind = 'exact' AND phase = 'open' AND epoch = {EPOCH} AND expires_at > ?2
          ORDER BY number"
     );
-    all(connection, &sql, params![certname, now.0], token_record)
+    all(
+        connection,
+        &sql,
+        params![certname, now.0],
+        records::token_record,
+    )
 }
 
 pub(crate) fn token_ordered(
@@ -95,7 +105,7 @@ pub(crate) fn token_ordered(
         connection,
         sql,
         params![created_by, idempotency_key],
-        identity,
+        records::token_id,
     )
 }
 
@@ -121,7 +131,12 @@ pub(crate) fn tokens_over(
     limit: usize,
 ) -> Result<Vec<TokenId>, Fault> {
     let sql = "SELECT id FROM tokens WHERE over_at < ?1 ORDER BY over_at LIMIT ?2";
-    all(connection, sql, params![before.0, bound(limit)], identity)
+    all(
+        connection,
+        sql,
+        params![before.0, bound(limit)],
+        records::token_id,
+    )
 }
 
 /// Whether a precondition about tokens holds.
@@ -202,7 +217,7 @@ fn listed(
     let id = record.id.as_str();
     let last = match record.uses {
         0 => None,
-        _ => one(connection, &last_use(), params![id], use_record)?,
+        _ => one(connection, &last_use(), params![id], records::use_record)?,
     };
     let status = record.status(record.epoch < epoch, last.as_ref(), now);
     Ok(ListedToken { record, status })
@@ -210,7 +225,12 @@ fn listed(
 
 fn record(connection: &Connection, id: &TokenId) -> Result<Option<TokenRecord>, Fault> {
     let sql = format!("SELECT {TOKEN} FROM tokens WHERE id = ?1");
-    one(connection, &sql, params![id.as_str()], token_record)
+    one(
+        connection,
+        &sql,
+        params![id.as_str()],
+        records::token_record,
+    )
 }
 
 pub(crate) fn first_use(condition: &str) -> String {
@@ -225,99 +245,6 @@ fn exists(connection: &Connection, sql: &str, values: &[&dyn ToSql]) -> Result<b
     Ok(connection.prepare_cached(sql)?.exists(values)?)
 }
 
-/// The latest `not_before` that a clock which is behind by no more than the permitted skew may still take for the past.
-fn with_skew(at: UnixTime) -> UnixTime {
-    at.plus_seconds(SKEW_SECONDS)
-}
-
-fn identity(row: &Row<'_>) -> Result<TokenId, Fault> {
-    let text: String = Columns::of(row, "token").take()?;
-    known(TokenId::parse(&text))
-}
-
-fn token_record(row: &Row<'_>) -> Result<TokenRecord, Fault> {
-    let mut columns = Columns::of(row, "token");
-    let id: String = columns.take()?;
-    Ok(TokenRecord {
-        id: known(TokenId::parse(&id))?,
-        mac: columns.take()?,
-        mac_key_id: columns.take()?,
-        terms_mac: columns.take()?,
-        binding: {
-            let (kind, value): (String, String) = (columns.take()?, columns.take()?);
-            known(match kind.as_str() {
-                "exact" => Some(TokenBinding::Exact(value)),
-                "glob" => Some(TokenBinding::Glob(value)),
-                _ => None,
-            })?
-        },
-        not_before: UnixTime(columns.take()?),
-        expires_at: UnixTime(columns.take()?),
-        max_uses: columns.take()?,
-        uses: columns.take()?,
-        standing: {
-            let word: String = columns.take()?;
-            let at: Option<i64> = columns.take()?;
-            let superseded_by: Option<String> = columns.take()?;
-            known(match (word.as_str(), at.map(UnixTime)) {
-                ("active", None) => Some(TokenStanding::Active),
-                ("locked", Some(at)) => Some(TokenStanding::Locked { at }),
-                ("revoked", Some(at)) => Some(TokenStanding::Revoked {
-                    at,
-                    superseded_by: superseded_by
-                        .map(|id| known(TokenId::parse(&id)))
-                        .transpose()?,
-                }),
-                (_, _) => None,
-            })?
-        },
-        terms: columns.document()?,
-        created_by: columns.take()?,
-        external_ref: columns.take()?,
-        note: columns.take()?,
-        created_at: UnixTime(columns.take()?),
-        failed_uses: columns.take()?,
-        epoch: columns.unsigned()?,
-        idempotency_key: columns.take()?,
-        version: columns.revision()?,
-    })
-}
-
-fn use_record(row: &Row<'_>) -> Result<TokenUseRecord, Fault> {
-    let mut columns = Columns::of(row, "use of a token");
-    let token: String = columns.take()?;
-    Ok(TokenUseRecord {
-        token: known(TokenId::parse(&token))?,
-        certname: columns.take()?,
-        key_fingerprint: Fingerprint::from_bytes(columns.take()?),
-        state: {
-            let word: String = columns.take()?;
-            let states = [TokenUseState::Reserved, TokenUseState::Issued];
-            known(states.into_iter().find(|state| state.word() == word))?
-        },
-        request: columns
-            .take::<Option<[u8; 16]>>()?
-            .map(RequestId::from_bytes),
-        serial: columns
-            .take::<Option<Vec<u8>>>()?
-            .map(|bytes| known(Serial::from_be_bytes(&bytes).ok()))
-            .transpose()?,
-        at: UnixTime(columns.take()?),
-        retry_until: UnixTime(columns.take()?),
-    })
-}
-
-fn known<T>(value: Option<T>) -> Result<T, Fault> {
-    value.ok_or(Fault::Corrupt { what: "token" })
-}
-
-/// The columns that [`token_record`] reads, in its order.
-const TOKEN: &str = "id, mac, mac_key_id, terms_mac, kind, value, not_before, expires_at, max_uses, uses, standing, ended_at, \
-     superseded_by, terms, created_by, external_ref, note, created_at, failed_uses, epoch, idempotency_key, version";
-
-/// The columns that [`use_record`] reads, in its order.
-const USE: &str = "token, certname, key_fingerprint, state, request, serial, at, retry_until";
-
 /// A use by the name `?2` with the key `?3`.
 pub(crate) const SAME: &str = "certname = ?2 AND key_fingerprint = ?3";
 
@@ -330,7 +257,3 @@ const USABLE: &str = "standing = 'active' AND epoch = (SELECT epoch FROM store_s
 
 /// How often the store was restored.
 const EPOCH: &str = "(SELECT epoch FROM store_state WHERE one = 1)";
-
-/// Clocks of authority and minter may differ by this much before a token that is good from now on is refused; there is no
-/// such grace at its end.
-const SKEW_SECONDS: u64 = 60;

@@ -7,15 +7,17 @@ use countersign_authority::{MachineRecord, RequestId, Revision, inventory_name};
 use countersign_pki::UnixTime;
 use countersign_policy::{BuildWindow, Machine};
 use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension, Row, ToSql, params, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, ToSql, params, params_from_iter};
 
-use crate::fault::{Fault, RefusedWrite};
-use crate::query::{all, bound, one};
-use crate::row::{Columns, document};
+use crate::records::{self, MACHINE, WINDOW};
+use crate::refused::RefusedWrite;
+use crate::row::{bound, document};
+use crate::sqlite::fault::Fault;
+use crate::sqlite::query::{all, one};
 
 pub(crate) fn machine(connection: &Connection, name: &str) -> Result<Option<MachineRecord>, Fault> {
     let sql = format!("SELECT {MACHINE} FROM machines WHERE name = ?1");
-    one(connection, &sql, params![name], machine_record)
+    one(connection, &sql, params![name], records::machine_record)
 }
 
 pub(crate) fn machines(
@@ -23,7 +25,12 @@ pub(crate) fn machines(
     filter: &MachineFilter,
 ) -> Result<Vec<MachineRecord>, Fault> {
     let (sql, values) = machines_sql(filter);
-    all(connection, &sql, params_from_iter(values), machine_record)
+    all(
+        connection,
+        &sql,
+        params_from_iter(values),
+        records::machine_record,
+    )
 }
 
 pub(crate) fn window(
@@ -31,7 +38,7 @@ pub(crate) fn window(
     certname: &str,
 ) -> Result<Option<BuildWindow>, Fault> {
     let sql = format!("SELECT {WINDOW} FROM windows WHERE certname = ?1");
-    one(connection, &sql, params![certname], build_window)
+    one(connection, &sql, params![certname], records::build_window)
 }
 
 pub(crate) fn windows(
@@ -43,7 +50,12 @@ pub(crate) fn windows(
     let after = inventory_name(after.unwrap_or_default());
     let sql =
         format!("SELECT {WINDOW} FROM windows WHERE certname > ?1 ORDER BY certname LIMIT ?2");
-    all(connection, &sql, params![after, bound(limit)], build_window)
+    all(
+        connection,
+        &sql,
+        params![after, bound(limit)],
+        records::build_window,
+    )
 }
 
 pub(crate) fn windows_closed(
@@ -58,7 +70,7 @@ pub(crate) fn windows_closed(
         connection,
         &sql,
         params![before.0, bound(limit)],
-        build_window,
+        records::build_window,
     )
 }
 
@@ -246,43 +258,6 @@ fn machines_sql(filter: &MachineFilter) -> (String, Vec<Value>) {
     (sql, values)
 }
 
-fn machine_record(row: &Row<'_>) -> Result<MachineRecord, Fault> {
-    let mut columns = Columns::of(row, "machine");
-    let machine = Machine {
-        name: columns.take()?,
-        addresses: columns.document()?,
-        serial: columns.take()?,
-        uuid: columns.take()?,
-        instance_id: columns.take()?,
-        provider: columns.take()?,
-        role: columns.take()?,
-        not_before: columns.take::<Option<i64>>()?.map(UnixTime),
-        not_after: columns.take::<Option<i64>>()?.map(UnixTime),
-        single_use: columns.take()?,
-        created: UnixTime(columns.take()?),
-        enrolled: columns.take::<Option<i64>>()?.map(UnixTime),
-    };
-    Ok(MachineRecord {
-        machine,
-        version: columns.revision()?,
-        request: columns
-            .take::<Option<[u8; 16]>>()?
-            .map(RequestId::from_bytes),
-    })
-}
-
-fn build_window(row: &Row<'_>) -> Result<BuildWindow, Fault> {
-    let mut columns = Columns::of(row, "build window");
-    Ok(BuildWindow {
-        certname: columns.take()?,
-        opens_at: UnixTime(columns.take()?),
-        closes_at: UnixTime(columns.take()?),
-        max_issuances: columns.take()?,
-        issuances: columns.take()?,
-        require_token: columns.take()?,
-    })
-}
-
 fn exists(connection: &Connection, sql: &str, values: &[&dyn ToSql]) -> Result<bool, Fault> {
     Ok(connection.prepare_cached(sql)?.exists(values)?)
 }
@@ -290,10 +265,3 @@ fn exists(connection: &Connection, sql: &str, values: &[&dyn ToSql]) -> Result<b
 fn execute(connection: &Connection, sql: &str, values: &[&dyn ToSql]) -> Result<usize, Fault> {
     Ok(connection.prepare_cached(sql)?.execute(values)?)
 }
-
-/// The columns that [`machine_record`] reads, in its order.
-const MACHINE: &str = "name, addresses, serial, uuid, instance_id, provider, role, not_before, not_after, single_use, \
-     created, enrolled, version, request";
-
-/// The columns that [`build_window`] reads, in its order.
-const WINDOW: &str = "certname, opens_at, closes_at, max_issuances, issuances, require_token";

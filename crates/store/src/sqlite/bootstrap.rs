@@ -3,19 +3,20 @@
 use countersign_authority::store::Precondition;
 use countersign_authority::{BootstrapId, BootstrapRecord, BootstrapToken};
 use countersign_pki::UnixTime;
-use rusqlite::{Connection, Row, ToSql, params};
+use rusqlite::{Connection, ToSql, params};
 
-use crate::change::is_taken;
-use crate::fault::Fault;
-use crate::query::{all, bound, one};
-use crate::row::{Columns, document};
+use crate::records::{self, BOOTSTRAP_TOKEN};
+use crate::row::{Columns, bound, document};
+use crate::sqlite::change::is_taken;
+use crate::sqlite::fault::Fault;
+use crate::sqlite::query::{all, one};
 
 pub(crate) fn token(
     connection: &Connection,
     id: &BootstrapId,
 ) -> Result<Option<BootstrapToken>, Fault> {
-    let sql = format!("SELECT {TOKEN} FROM bootstrap_tokens WHERE id = ?1");
-    one(connection, &sql, [id.as_str()], read)
+    let sql = format!("SELECT {BOOTSTRAP_TOKEN} FROM bootstrap_tokens WHERE id = ?1");
+    one(connection, &sql, [id.as_str()], records::bootstrap_token)
 }
 
 pub(crate) fn tokens(
@@ -24,12 +25,12 @@ pub(crate) fn tokens(
     limit: usize,
 ) -> Result<Vec<BootstrapToken>, Fault> {
     let sql = format!(
-        "SELECT {TOKEN} FROM bootstrap_tokens
+        "SELECT {BOOTSTRAP_TOKEN} FROM bootstrap_tokens
          WHERE ?1 IS NULL OR number < (SELECT number FROM bootstrap_tokens WHERE id = ?1)
          ORDER BY number DESC LIMIT ?2"
     );
     let values = params![after.map(BootstrapId::as_str), bound(limit)];
-    all(connection, &sql, values, read)
+    all(connection, &sql, values, records::bootstrap_token)
 }
 
 pub(crate) fn over(
@@ -43,7 +44,7 @@ pub(crate) fn over(
          ORDER BY number LIMIT ?2"
     );
     all(connection, &sql, params![before.0, bound(limit)], |row| {
-        identity(&mut Columns::of(row, WHAT))
+        records::bootstrap_id(&mut Columns::of(row, "bootstrap token"))
     })
 }
 
@@ -101,36 +102,5 @@ fn execute(connection: &Connection, sql: &str, values: &[&dyn ToSql]) -> rusqlit
     connection.prepare_cached(sql)?.execute(values).map(drop)
 }
 
-fn read(row: &Row<'_>) -> Result<BootstrapToken, Fault> {
-    let mut columns = Columns::of(row, WHAT);
-    Ok(BootstrapToken {
-        record: BootstrapRecord {
-            id: identity(&mut columns)?,
-            mac: columns.take()?,
-            mac_key_id: columns.take()?,
-            terms_mac: columns.take()?,
-            groups: columns.document()?,
-            description: columns.take()?,
-            expires_at: columns.take::<Option<i64>>()?.map(UnixTime),
-            created_by: columns.take()?,
-            created_at: UnixTime(columns.take()?),
-            revoked_at: columns.take::<Option<i64>>()?.map(UnixTime),
-            epoch: columns.unsigned()?,
-        },
-        is_stale: columns.take()?,
-    })
-}
-
-fn identity(columns: &mut Columns<'_>) -> Result<BootstrapId, Fault> {
-    let text: String = columns.take()?;
-    columns.known(BootstrapId::parse(&text))
-}
-
-/// The columns that [`read`] reads, in its order; the last says whether it is from before a restore.
-const TOKEN: &str = "id, mac, mac_key_id, terms_mac, groups, description, expires_at, created_by, created_at, revoked_at, epoch, \
-     epoch < (SELECT epoch FROM store_state WHERE one = 1)";
-
 /// How often the store was restored.
 const EPOCH: &str = "(SELECT epoch FROM store_state WHERE one = 1)";
-
-const WHAT: &str = "bootstrap token";

@@ -2,14 +2,16 @@
 
 use countersign_authority::store::{Precondition, Write};
 use countersign_authority::{RequestId, TokenId, TokenRecord, TokenStanding, TokenUseRecord};
-use countersign_pki::{Fingerprint, Serial, UnixTime};
+use countersign_pki::{Fingerprint, Serial};
 use countersign_policy::TokenUseState;
 use rusqlite::{Connection, ToSql, params};
 
-use super::{EPOCH, USABLE, exists, with_skew};
-use crate::change::is_taken;
-use crate::fault::{Fault, RefusedWrite};
+use super::{EPOCH, USABLE, exists};
+use crate::records::{standing_columns, with_skew};
+use crate::refused::RefusedWrite;
 use crate::row::document;
+use crate::sqlite::change::is_taken;
+use crate::sqlite::fault::Fault;
 
 /// Writes what a change says of tokens, as the commit with this revision.
 pub(crate) fn write(connection: &Connection, write: &Write, revision: i64) -> Result<(), Fault> {
@@ -274,13 +276,5 @@ impl Tokens<'_> {
 
     fn execute(&self, sql: &str, values: &[&dyn ToSql]) -> rusqlite::Result<usize> {
         self.connection.prepare_cached(sql)?.execute(values)
-    }
-}
-
-fn standing_columns(standing: &TokenStanding) -> (Option<UnixTime>, Option<&TokenId>) {
-    match standing {
-        TokenStanding::Active => (None, None),
-        TokenStanding::Locked { at } => (Some(*at), None),
-        TokenStanding::Revoked { at, superseded_by } => (Some(*at), superseded_by.as_ref()),
     }
 }

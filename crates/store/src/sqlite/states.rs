@@ -6,12 +6,12 @@
 use countersign_authority::store::LiveRequest;
 use countersign_authority::{Door, RequestId, Revision, State, StateChange};
 use countersign_authority::{ObjectKey, StateChangeKind};
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::fault::Fault;
-use crate::objects::{self, OBJECT, object_in};
-use crate::query::{bound, one, readable, revision};
-use crate::row::{self, Columns, REQUEST};
+use crate::records::{self, OBJECT, REQUEST};
+use crate::row::{Cells, Columns, RowFault, bound};
+use crate::sqlite::fault::Fault;
+use crate::sqlite::query::{one, readable, revision};
 
 /// Where a state stands in the history: its commit and its number there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,11 +37,11 @@ pub(crate) fn live_requests(
                  FROM requests AS r WHERE door = ?1 AND live = 1 AND key > ?2 ORDER BY key LIMIT ?3"
             ),
             params![door.as_str(), after, bound(LIVE_PAGE)],
-            row::request_name,
+            records::request_name,
             |row| {
                 let mut columns = Columns::of(row, "request");
                 Ok(LiveRequest {
-                    record: row::request_in(&mut columns)?,
+                    record: records::request_in(&mut columns)?,
                     certificate: columns.take()?,
                 })
             },
@@ -114,10 +114,10 @@ fn page_between(
         snapshot,
         &page_of("request_states", REQUEST),
         params![since, last],
-        row::request_name,
+        records::request_name,
         |row| {
             state(row, "state of a request", |columns| {
-                Ok(State::Request(Box::new(row::request_in(columns)?)))
+                Ok(State::Request(Box::new(records::request_in(columns)?)))
             })
         },
     )?;
@@ -125,10 +125,10 @@ fn page_between(
         snapshot,
         &page_of("object_states", OBJECT),
         params![since, last],
-        objects::name_of,
+        records::object_name,
         |row| {
             state(row, "state of an object", |columns| {
-                Ok(State::Object(Box::new(object_in(columns)?)))
+                Ok(State::Object(Box::new(records::object_in(columns)?)))
             })
         },
     )?);
@@ -223,10 +223,10 @@ fn page_of(table: &str, columns: &str) -> String {
 }
 
 fn state(
-    row: &Row<'_>,
+    row: &dyn Cells,
     what: &'static str,
-    read: impl Fn(&mut Columns<'_>) -> Result<State, Fault>,
-) -> Result<(Cursor, StateChange), Fault> {
+    read: impl Fn(&mut Columns<'_>) -> Result<State, RowFault>,
+) -> Result<(Cursor, StateChange), RowFault> {
     let mut columns = Columns::of(row, what);
     let place = Cursor {
         revision: columns.take()?,

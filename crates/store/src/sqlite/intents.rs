@@ -6,32 +6,26 @@
 //! What leaves is copied by `INSERT OR FAIL ... SELECT`: with any other way to fail, SQLite keeps a copy of every page that
 //! the statement touches. It is one row, checked whole before anything is written, and the writer undoes what failed.
 
-use std::sync::Arc;
-
 use countersign_authority::store::{CommitFault, Precondition};
 use countersign_authority::{
-    AuditEntry, DeferredRequest, Door, Intent, IssuerId, Owner, RequestId, RequestRecord,
+    DeferredRequest, Door, Intent, IssuerId, Owner, RequestId, RequestRecord,
 };
-use countersign_pki::{Serial, UnixTime};
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use countersign_pki::Serial;
+use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::change::{evidence, is_taken};
-use crate::fault::{Fault, RefusedWrite};
-use crate::query::{all, one};
-use crate::row::{Columns, DecisionColumns, document, request_in, source_column};
-
-/// The columns that [`intent`] reads, in its order.
-const INTENT: &str = "issuer, serial, request, signer, name, key_fingerprint, not_before, not_after, explanation, \
-     owner, lease_until, audit";
-
-/// The columns of a request that its intent holds, in the order of [`request_in`].
-const HELD_REQUEST: &str = "request, door, key, live, 0, version, state, signer, csr, key_fingerprint, requester, \
-     wishes, created, explanation, evidence, NULL, NULL, NULL, attachment";
+use crate::records::{
+    self, DecisionColumns, HELD_REQUEST, INTENT, audit_lines, evidence, source_column,
+};
+use crate::refused::RefusedWrite;
+use crate::row::document;
+use crate::sqlite::change::is_taken;
+use crate::sqlite::fault::Fault;
+use crate::sqlite::query::{all, one};
 
 /// Every open intent, oldest first.
 pub(crate) fn open(connection: &Connection) -> Result<Vec<Intent>, Fault> {
     let sql = format!("SELECT {INTENT}, {HELD_REQUEST} FROM intents ORDER BY number");
-    all(connection, &sql, [], intent)
+    all(connection, &sql, [], records::intent)
 }
 
 /// A request that its intent holds, by identity.
@@ -40,7 +34,12 @@ pub(crate) fn request(
     id: &RequestId,
 ) -> Result<Option<RequestRecord>, Fault> {
     let sql = format!("SELECT {HELD_REQUEST} FROM intents WHERE request = ?1 AND door IS NOT NULL");
-    one(connection, &sql, params![id.as_bytes()], held_request)
+    one(
+        connection,
+        &sql,
+        params![id.as_bytes()],
+        records::held_request,
+    )
 }
 
 /// A request that its intent holds and that occupies a name.
@@ -51,7 +50,12 @@ pub(crate) fn request_at(
 ) -> Result<Option<RequestRecord>, Fault> {
     let sql =
         format!("SELECT {HELD_REQUEST} FROM intents WHERE door = ?1 AND key = ?2 AND live = 1");
-    one(connection, &sql, params![door.as_str(), key], held_request)
+    one(
+        connection,
+        &sql,
+        params![door.as_str(), key],
+        records::held_request,
+    )
 }
 
 /// Whether a request that its intent holds occupies a name.
@@ -285,51 +289,6 @@ fn move_to_ledger(
         .prepare_cached("DELETE FROM intents WHERE issuer = ?1 AND serial = ?2")?
         .execute(params![issuer.as_str(), serial.as_bytes()])?;
     Ok(())
-}
-
-fn intent(row: &Row<'_>) -> Result<Intent, Fault> {
-    let mut columns = Columns::of(row, "intent");
-    Ok(Intent {
-        issuer: columns.issuer()?,
-        serial: columns.serial()?,
-        request: columns.request_id()?,
-        signer: columns.signer()?,
-        name: columns.take()?,
-        key_fingerprint: columns.fingerprint()?,
-        not_before: UnixTime(columns.take()?),
-        not_after: UnixTime(columns.take()?),
-        explanation: columns.document()?,
-        owner: Owner(columns.take()?),
-        lease_until: UnixTime(columns.take()?),
-        deferred: match columns.take::<Option<String>>()? {
-            Some(audit) => Some(Arc::new(DeferredRequest {
-                audit: audit_entries(&audit)?,
-                request: Arc::new(request_in(&mut columns)?),
-            })),
-            None => None,
-        },
-    })
-}
-
-fn held_request(row: &Row<'_>) -> Result<RequestRecord, Fault> {
-    request_in(&mut Columns::of(row, "request"))
-}
-
-/// JSON text has no line breaks of its own.
-fn audit_lines(entries: &[AuditEntry]) -> Result<String, Fault> {
-    let lines: Result<Vec<String>, Fault> = entries
-        .iter()
-        .map(|entry| document(entry, "audit entry"))
-        .collect();
-    Ok(lines?.join("\n"))
-}
-
-fn audit_entries(lines: &str) -> Result<Vec<AuditEntry>, Fault> {
-    let entry = |line| serde_json::from_str(line);
-    let entries: Result<_, _> = lines.lines().map(entry).collect();
-    entries.map_err(|_| Fault::Corrupt {
-        what: "audit entry",
-    })
 }
 
 fn not_open(issuer: &IssuerId, serial: &Serial) -> Fault {

@@ -14,12 +14,12 @@ use countersign_pki::UnixTime;
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
-use crate::fault::Fault;
-use crate::folder::{OpenFault, StoreFiles};
-use crate::migration;
-use crate::objects::objects;
-use crate::query;
 use crate::row::{Columns, document};
+use crate::sqlite::fault::Fault;
+use crate::sqlite::folder::{OpenFault, StoreFiles};
+use crate::sqlite::migration;
+use crate::sqlite::objects::objects;
+use crate::sqlite::query;
 
 /// What a copy holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

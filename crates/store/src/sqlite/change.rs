@@ -9,19 +9,20 @@ use countersign_authority::{
     StateChangeKind,
 };
 use countersign_pki::{Serial, UnixTime};
-use countersign_policy::RecordedEvidence;
 use rusqlite::{Connection, OptionalExtension, ToSql, ffi, params};
 
-use crate::bootstrap;
-use crate::denials;
-use crate::fault::{Fault, RefusedWrite};
-use crate::intents::{self, Leaving};
-use crate::inventory;
-use crate::objects;
-use crate::query::{REJECTED, THEFT, TRIMMABLE};
-use crate::row::{DecisionColumns, document, signed, source_column};
-use crate::states::{self, Cursor};
-use crate::tokens;
+use crate::records::{DecisionColumns, certificate_columns, evidence, source_column};
+use crate::refused::RefusedWrite;
+use crate::row::{document, signed};
+use crate::sqlite::bootstrap;
+use crate::sqlite::denials;
+use crate::sqlite::fault::Fault;
+use crate::sqlite::intents::{self, Leaving};
+use crate::sqlite::inventory;
+use crate::sqlite::objects;
+use crate::sqlite::query::{REJECTED, THEFT, TRIMMABLE};
+use crate::sqlite::states::{self, Cursor};
+use crate::sqlite::tokens;
 
 /// Checks what a change relies on. If it fails, nothing was written.
 pub(crate) fn check(connection: &Connection, change: &Change) -> Result<(), Fault> {
@@ -738,22 +739,8 @@ const MAX_TRIMMED: i64 = 500;
 const OF_A_NAME: &str =
     " AND live = 0 AND (state = 'denied' OR state = 'undecided') AND by_person = 0";
 
-/// Nothing recorded is no column.
-pub(crate) fn evidence(recorded: Option<&RecordedEvidence>) -> Result<Option<String>, Fault> {
-    let recorded = recorded.filter(|recorded| !recorded.is_empty());
-    recorded
-        .map(|recorded| document(recorded, "evidence"))
-        .transpose()
-}
-
 fn door_and_key(row: &rusqlite::Row<'_>) -> rusqlite::Result<(String, String)> {
     Ok((row.get(0)?, row.get(1)?))
-}
-
-fn certificate_columns(certificate: Option<&(IssuerId, Serial)>) -> (Option<&str>, Option<&[u8]>) {
-    certificate
-        .map(|(issuer, serial)| (issuer.as_str(), serial.as_bytes()))
-        .unzip()
 }
 
 pub(crate) fn is_taken(error: &rusqlite::Error) -> bool {

@@ -4,7 +4,7 @@ use countersign_authority::{TokenFilter, TokenId, TokenStanding, TokenStatus, To
 use countersign_policy::TokenUseState;
 
 use super::*;
-use crate::tokens;
+use crate::sqlite::tokens;
 
 const NOW: UnixTime = UnixTime(1_700_000_000);
 
