@@ -8,6 +8,7 @@
 //!
 //! [`Store`]: countersign_authority::Store
 
+pub mod postgres;
 pub mod sqlite;
 
 mod records;
@@ -15,5 +16,6 @@ mod refused;
 mod row;
 mod write_queue;
 
+pub use postgres::PostgresStore;
 pub use sqlite::backup;
 pub use sqlite::{OpenFault, SqliteStore};

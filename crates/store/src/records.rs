@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use countersign_authority::store::Amount;
 use countersign_authority::{
     AncestorCrl, AuditEntry, AuditPage, AuditPlace, AuditQuery, AuditRecord, BootstrapId,
     BootstrapRecord, BootstrapToken, CrlRecord, DeferredRequest, Door, Intent, IssuerId,
@@ -124,7 +125,7 @@ pub(crate) fn ledger_entry(row: &dyn Cells) -> Result<LedgerEntry, RowFault> {
     ledger_entry_in(&mut Columns::of(row, "certificate"))
 }
 
-pub(crate) fn ledger_entry_in(columns: &mut Columns<'_>) -> Result<LedgerEntry, RowFault> {
+fn ledger_entry_in(columns: &mut Columns<'_>) -> Result<LedgerEntry, RowFault> {
     Ok(LedgerEntry {
         issuer: columns.issuer()?,
         serial: columns.serial()?,
@@ -148,6 +149,12 @@ pub(crate) fn ledger_entry_in(columns: &mut Columns<'_>) -> Result<LedgerEntry, 
         },
         retired: columns.take::<Option<i64>>()?.map(UnixTime),
     })
+}
+
+/// A certificate's place, then its columns.
+pub(crate) fn placed_ledger_entry(row: &dyn Cells) -> Result<(u64, LedgerEntry), RowFault> {
+    let mut columns = Columns::of(row, "certificate");
+    Ok((columns.unsigned()?, ledger_entry_in(&mut columns)?))
 }
 
 pub(crate) fn listed_certificate(row: &dyn Cells) -> Result<ListedCertificate, RowFault> {
@@ -497,6 +504,15 @@ pub(crate) fn repeated_denials(row: &dyn Cells) -> Result<RepeatedDenials, RowFa
     })
 }
 
+/// A number of records, and their octets.
+pub(crate) fn amount(row: &dyn Cells) -> Result<Amount, RowFault> {
+    let mut columns = Columns::of(row, "amount");
+    Ok(Amount {
+        number: usize::try_from(columns.unsigned()?).unwrap_or(usize::MAX),
+        bytes: columns.unsigned()?,
+    })
+}
+
 /// The latest `not_before` that a clock which is behind by no more than the permitted skew may still take for the past.
 pub(crate) fn with_skew(at: UnixTime) -> UnixTime {
     at.plus_seconds(SKEW_SECONDS)
@@ -526,11 +542,12 @@ pub(crate) fn add_to_page(page: &mut AuditPage, record: AuditRecord, query: &Aud
 pub(crate) fn audit_record(row: &dyn Cells) -> Result<AuditRecord, RowFault> {
     let mut columns = Columns::of(row, "audit entry");
     let place = audit_place(&mut columns)?;
-    let text = row.text(2).flatten().map(str::as_bytes);
-    let stored = text.or_else(|| row.octets(2).flatten());
+    let text = row.text(2).flatten();
+    let text = text.map(|text| text.into_owned().into_bytes());
+    let stored = text.or_else(|| row.octets(2).flatten().map(<[u8]>::to_vec));
     Ok(AuditRecord {
         place,
-        stored: stored.unwrap_or_default().to_vec(),
+        stored: stored.unwrap_or_default(),
     })
 }
 

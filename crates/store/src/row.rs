@@ -1,5 +1,7 @@
 //! How each value is kept in a column, and how it comes back: the same in every database.
 
+use std::borrow::Cow;
+
 use countersign_authority::{CrlScope, IssuerId, RequestId, Revision};
 use countersign_pki::{Fingerprint, RevocationReason, Serial};
 use countersign_policy::SignerName;
@@ -26,7 +28,7 @@ pub(crate) trait Cells {
     /// An integer, or a truth value as 0 or 1.
     fn integer(&self, at: usize) -> Option<Option<i64>>;
     /// A text.
-    fn text(&self, at: usize) -> Option<Option<&str>>;
+    fn text(&self, at: usize) -> Option<Option<Cow<'_, str>>>;
     /// Octets.
     fn octets(&self, at: usize) -> Option<Option<&[u8]>>;
     /// Where a column is.
@@ -65,7 +67,7 @@ impl Cell for bool {
 
 impl Cell for String {
     fn read(row: &dyn Cells, at: usize) -> Option<Option<Self>> {
-        Some(row.text(at)?.map(str::to_owned))
+        Some(row.text(at)?.map(Cow::into_owned))
     }
 }
 

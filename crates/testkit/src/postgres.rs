@@ -297,6 +297,7 @@ fn start_at(
         .arg(format!("--unix_socket_directories={}", folder.display()))
         // A crash of the database leaves what the system has taken over: only a crash of the machine would not.
         .args(["--fsync=off", "--jit=off", "--max_connections=200"])
+        .args(["--full_page_writes=off", "--checkpoint_timeout=1h"])
         .args(["--shared_buffers=32MB", "--log_min_messages=warning"]);
     if !settings.tls_names.is_empty() {
         command

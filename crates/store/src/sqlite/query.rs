@@ -283,7 +283,12 @@ pub(crate) fn pending_from(
                    SELECT bytes FROM requests INDEXED BY requests_source
                    WHERE source = ?1 AND state = 'pending' AND live = 1 LIMIT ?2)";
     let source = one_source(source).to_string();
-    let counted = one(connection, sql, params![source, bound(at_most)], amount)?;
+    let counted = one(
+        connection,
+        sql,
+        params![source, bound(at_most)],
+        records::amount,
+    )?;
     Ok(counted.unwrap_or_default())
 }
 
@@ -302,15 +307,7 @@ pub(crate) fn trimmable(connection: &Connection, thefts_since: UnixTime) -> Resu
          WHERE {REJECTED}{TRIMMABLE} AND NOT ({THEFT})"
     );
     let since = params![thefts_since.0];
-    Ok(one(connection, &sql, since, amount)?.unwrap_or_default())
-}
-
-fn amount(row: &dyn Cells) -> Result<Amount, RowFault> {
-    let mut columns = Columns::of(row, "amount");
-    Ok(Amount {
-        number: usize::try_from(columns.unsigned()?).unwrap_or(usize::MAX),
-        bytes: columns.unsigned()?,
-    })
+    Ok(one(connection, &sql, since, records::amount)?.unwrap_or_default())
 }
 
 pub(crate) fn tally(
@@ -361,10 +358,7 @@ pub(crate) fn ledger(
         connection,
         &sql,
         params![issuer.as_str(), after, bound(limit)],
-        |row| {
-            let mut columns = Columns::of(row, "certificate");
-            Ok((columns.unsigned()?, records::ledger_entry_in(&mut columns)?))
-        },
+        records::placed_ledger_entry,
     )
 }
 

@@ -1,5 +1,7 @@
 //! Rows of SQLite.
 
+use std::borrow::Cow;
+
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
 
@@ -14,8 +16,9 @@ impl Cells for Row<'_> {
         }
     }
 
-    fn text(&self, at: usize) -> Option<Option<&str>> {
-        self.get_ref(at).ok()?.as_str_or_null().ok()
+    fn text(&self, at: usize) -> Option<Option<Cow<'_, str>>> {
+        let text = self.get_ref(at).ok()?.as_str_or_null().ok()?;
+        Some(text.map(Cow::from))
     }
 
     fn octets(&self, at: usize) -> Option<Option<&[u8]>> {
