@@ -18,6 +18,8 @@ use tokio_postgres::config::{Config, Host, SslMode, TargetSessionAttrs};
 /// A database, and who asks. Passwords are shown by no way of printing it.
 #[derive(Clone)]
 pub struct Address {
+    /// The URL as it may be shown.
+    shown: String,
     config: Config,
     tls: Tls,
     password_file: Option<PathBuf>,
@@ -165,6 +167,7 @@ impl FromStr for Address {
             .keepalives_retries(3)
             .tcp_user_timeout(TCP_USER_TIMEOUT);
         Ok(Self {
+            shown: without_password(place, settings),
             config,
             tls,
             password_file: files.password_file,
@@ -197,23 +200,7 @@ impl Address {
 /// The URL without its password.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "postgres://{}@", self.user())?;
-        let ports = self.config.get_ports();
-        for (index, host) in self.config.get_hosts().iter().enumerate() {
-            if index > 0 {
-                f.write_str(",")?;
-            }
-            match host {
-                Host::Tcp(name) => f.write_str(name)?,
-                Host::Unix(path) => {
-                    write!(f, "{}", path.display().to_string().replace('/', "%2F"))?
-                }
-            }
-            if let Some(port) = ports.get(index).or(ports.first()) {
-                write!(f, ":{port}")?;
-            }
-        }
-        write!(f, "/{}", self.config.get_dbname().unwrap_or_default())
+        f.write_str(&self.shown)
     }
 }
 
@@ -232,6 +219,23 @@ impl PartialEq for Address {
 }
 
 impl Eq for Address {}
+
+fn without_password(place: &str, settings: &str) -> String {
+    let (scheme, rest) = place.split_once("://").unwrap_or(("postgres", place));
+    let mut shown = match rest.rsplit_once('@') {
+        Some((user, place)) => {
+            let user = user.split(':').next().unwrap_or_default();
+            format!("{scheme}://{user}@{place}")
+        }
+        None => place.to_owned(),
+    };
+    let is_public = |setting: &&str| !setting.is_empty() && !setting.starts_with("password=");
+    for (index, setting) in settings.split('&').filter(is_public).enumerate() {
+        shown.push(if index == 0 { '?' } else { '&' });
+        shown.push_str(setting);
+    }
+    shown
+}
 
 /// The settings that the library below does not know.
 #[derive(Default)]

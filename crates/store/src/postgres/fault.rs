@@ -183,6 +183,8 @@ impl fmt::Display for DatabaseFault {
 impl std::error::Error for DatabaseFault {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
+            // What the server says is in the text already.
+            Self::Said(error) if error.as_db_error().is_some() => None,
             Self::Said(error) => error.source(),
             Self::Address(fault) => fault.source(),
             Self::Silent | Self::Busy | Self::Types { .. } => None,

@@ -117,7 +117,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 const LIMITS: Limits = Limits {
     // Some look through the whole ledger, once.
-    statement: Duration::from_secs(60),
+    statement: Duration::from_secs(30),
     lock: Duration::from_secs(5),
     // A watch that begins takes its pages in its own time.
     idle: Duration::from_secs(60),

@@ -104,10 +104,17 @@ async fn apply(
         ))
         .await
         .map_err(told)?;
+    // Who owns the schema may not be allowed to make one.
+    let is_there = Statement::new(format!("SELECT to_regnamespace('{SCHEMA}') IS NOT NULL"));
+    let read = session.one(&is_there, |row| Columns::of(row, "schema").take::<bool>());
+    if read.await.map_err(|fault| unusable(fault, address))? != Some(true) {
+        let make = format!("CREATE SCHEMA {SCHEMA}");
+        session.batch(&make).await.map_err(told)?;
+    }
     // Somebody else may have been faster.
     for migration in missing(session, address, known).await? {
         let step = format!(
-            "BEGIN; SET LOCAL statement_timeout = {}; CREATE SCHEMA IF NOT EXISTS {SCHEMA};
+            "BEGIN; SET LOCAL statement_timeout = {};
              CREATE TABLE IF NOT EXISTS schema_migrations (number bigint PRIMARY KEY, checksum text NOT NULL);
              {}
              INSERT INTO schema_migrations (number, checksum) VALUES ({}, '{}'); COMMIT",
@@ -199,7 +206,12 @@ pub(super) fn tell(fault: DatabaseFault, address: &Address) -> PostgresOpenFault
         SqlState::INSUFFICIENT_PRIVILEGE,
         SqlState::INVALID_SCHEMA_NAME,
     ];
-    let (database, reason) = (address.to_string(), fault.to_string());
+    let (database, mut reason) = (address.to_string(), fault.to_string());
+    let mut cause = std::error::Error::source(&fault);
+    while let Some(source) = cause {
+        reason.push_str(&format!(": {source}"));
+        cause = source.source();
+    }
     if fault.code().is_some_and(|code| forbidden.contains(code)) {
         let role = address.user().to_owned();
         return PostgresOpenFault::Forbidden {

@@ -23,6 +23,8 @@ use crate::row::{Cells, RowFault};
 pub(super) struct Session {
     client: Client,
     prepared: Mutex<HashMap<String, tokio_postgres::Statement>>,
+    /// How long an answer may take: longer than the server gives itself.
+    patience: Duration,
     /// A transaction that somebody left in the middle would go on with the next caller.
     in_transaction: AtomicBool,
 }
@@ -74,6 +76,7 @@ impl Session {
         Ok(Self {
             client,
             prepared: Mutex::default(),
+            patience: limits.statement.saturating_add(GRACE),
             in_transaction: AtomicBool::new(false),
         })
     }
@@ -85,18 +88,23 @@ impl Session {
 
     /// Runs statements without values.
     pub(super) async fn batch(&self, sql: &str) -> Result<(), DatabaseFault> {
-        Ok(self.client.batch_execute(sql).await?)
+        let done = timeout(self.patience, self.client.batch_execute(sql)).await;
+        Ok(done.map_err(|_| DatabaseFault::Silent)??)
     }
 
     /// Every row of a statement.
     pub(super) async fn rows(&self, statement: &Statement<'_>) -> Result<Vec<Row>, DatabaseFault> {
-        let prepared = self.prepare(&statement.sql).await?;
-        if !statement.fits(prepared.params()) {
-            let sql = statement.sql.clone();
-            return Err(DatabaseFault::Types { sql });
-        }
-        let rows = self.client.query_raw(&prepared, &statement.values).await?;
-        Ok(rows.try_collect().await?)
+        let found = async {
+            let prepared = self.prepare(&statement.sql).await?;
+            if !statement.fits(prepared.params()) {
+                let sql = statement.sql.clone();
+                return Err(DatabaseFault::Types { sql });
+            }
+            let rows = self.client.query_raw(&prepared, &statement.values).await?;
+            Ok(rows.try_collect().await?)
+        };
+        let found = timeout(self.patience, found).await;
+        found.unwrap_or(Err(DatabaseFault::Silent))
     }
 
     /// Every record of a statement.
@@ -290,8 +298,11 @@ fn set_up(limits: Limits) -> String {
 /// Where our tables are. Others may create in `public`; here only the role that migrates.
 pub(super) const SCHEMA: &str = "countersign";
 
+/// What an answer takes on its way.
+const GRACE: Duration = Duration::from_secs(2);
+
 /// Connecting, with TLS and what is set up, to all hosts that are named.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// More than the crate has of those that every request runs; rare combinations come and go.
 const MAX_PREPARED: usize = 512;

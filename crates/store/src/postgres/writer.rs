@@ -112,8 +112,9 @@ impl Writer {
             };
             let again = match &fault {
                 GroupFault::Database(fault) => {
-                    fault.is_contention() && attempts < MAX_ATTEMPTS
-                        || fault.spoils_session() && Instant::now() < until
+                    let is_early = attempts < MAX_ATTEMPTS && Instant::now() < until;
+                    let is_lost = fault.spoils_session() && Instant::now() < until;
+                    fault.is_contention() && is_early || is_lost
                 }
                 GroupFault::Unknown(_) | GroupFault::Corrupt { .. } => false,
             };
@@ -687,16 +688,16 @@ impl Backoff {
 
 /// What writes sets these limits for itself: a lock that is not to be had within them is somebody's who hangs.
 const LIMITS: Limits = Limits {
-    statement: Duration::from_secs(10),
-    lock: Duration::from_secs(4),
+    statement: Duration::from_secs(8),
+    lock: Duration::from_secs(3),
     // A process that stops in the middle of a transaction must not stop the others.
     idle: Duration::from_secs(3),
 };
 
 /// Longer than the server takes to give up by itself.
-const SILENCE: Duration = Duration::from_secs(15);
+const SILENCE: Duration = Duration::from_secs(12);
 
-/// How long a group is tried anew while the database cannot be reached.
+/// How long a group is tried anew while the database cannot be reached, or others are in the way.
 const LONGEST_TRY: Duration = Duration::from_secs(5);
 
 /// How long it is asked what became of a commit, before its callers are told that nobody knows.
@@ -704,7 +705,7 @@ const LONGEST_DOUBT: Duration = Duration::from_secs(30);
 
 const PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-const MAX_ATTEMPTS: u32 = 5;
+const MAX_ATTEMPTS: u32 = 8;
 
 /// Bounds how long the first change of a group waits for the last, and how many locks one process holds: a server has room
 /// for some 6000 with its defaults, and a change takes about five.
