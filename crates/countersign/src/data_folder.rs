@@ -106,6 +106,11 @@ impl DataFolder {
         self.0.join("audit").join(file)
     }
 
+    /// Says where the store is, if it is not here.
+    pub(crate) fn store_elsewhere(&self) -> PathBuf {
+        self.0.join("store")
+    }
+
     /// What is remembered of the database outside of it. No backup has it: what is restored goes on from another state.
     pub(crate) fn witness(&self) -> PathBuf {
         self.0.join("witness.json")

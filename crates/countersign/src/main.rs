@@ -30,6 +30,7 @@ mod service_manager;
 mod settings;
 mod signers;
 mod signing_policies;
+mod stores;
 mod tokens;
 mod upkeep;
 mod witness;

@@ -11,6 +11,7 @@ use countersign_store::{OpenFault, SqliteStore};
 
 use crate::commands::ca::Refusal;
 use crate::settings::Settings;
+use crate::stores;
 use crate::{serve, signers, upkeep, witness};
 
 /// A stopped server's authority.
@@ -32,6 +33,7 @@ impl Offline {
             .into());
         }
         // On an older database these commands would publish CRLs without later revocations.
+        stores::ensure_here(&settings.folder)?;
         witness::refuse_missing(&settings.folder)?;
         let store = store(settings)?;
         witness::compare(&settings.folder, &*store).await?;
@@ -61,6 +63,7 @@ impl Offline {
 
 /// The store, unless a server has it.
 pub(crate) fn store(settings: &Settings) -> Result<Arc<dyn Store>> {
+    stores::ensure_here(&settings.folder)?;
     match SqliteStore::open(&settings.folder.database()) {
         Ok(store) => Ok(Arc::new(store)),
         Err(OpenFault::InUse { .. }) => Err(Refusal::Running.into()),

@@ -374,7 +374,7 @@ fn bound(started: &Config, wanted: Config) -> Config {
     let mut config = wanted;
     config.data.clone_from(&started.data);
     config.listen = started.listen;
-    config.store = started.store;
+    config.store.clone_from(&started.store);
     config.kubernetes.listen = started.kubernetes.listen;
     config.metrics.listen = started.metrics.listen;
     let trusted_hosts = std::mem::take(&mut config.foreman.trusted_hosts);

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context as _, Result};
-use countersign_authority::store::AuditReads as _;
 use countersign_authority::{
     Authority, AuthorityConfig, Clock as _, IssuerId, Limits, Revision, Rules, Store, SystemClock,
     Telemetry, policy_version,
@@ -45,7 +44,9 @@ use crate::policies::Loaded;
 use crate::reload::{Live, Running};
 use crate::settings::Settings;
 use crate::signing_policies::KeptPolicies;
-use crate::{audit_keys, logging, output, policies, service_manager, signers, upkeep, witness};
+use crate::{
+    audit_keys, logging, output, policies, service_manager, signers, stores, upkeep, witness,
+};
 
 /// Runs the authority until it is told to stop.
 pub(crate) async fn run(args: ServeArgs, settings: Settings) -> Result<()> {
@@ -115,13 +116,11 @@ impl Service {
             let folder = folder.root().display();
             warn!("others can read the names of files in {folder}: run `chmod 700 {folder}`");
         }
-        witness::refuse_missing(folder)?;
-        // Opened first: its lock keeps a second process from starting on the same directory.
-        let store = SqliteStore::open_observed(&folder.database(), counters.engine())?;
+        // Opened first: SQLite's lock keeps a second process from starting on the same directory.
+        let store = stores::open(&settings, counters.engine()).await?;
         let is_first_start = folder.server()?.is_none() && store.epoch().await? == 0;
         let first_act = store.audit(Revision::default(), 1).await?;
         let was_there = first_act.iter().any(|(_, entry)| entry.action == "import");
-        let store: Arc<dyn Store> = Arc::new(store);
         let audit_key = Arc::new(audit_keys::prepare(folder)?);
         witness::compare(folder, &*store).await?;
         let foreman = &settings.config.foreman;

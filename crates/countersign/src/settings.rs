@@ -202,8 +202,8 @@ fn overrule(config: &mut Config, args: &ServeArgs) {
     if let Some(listen) = args.metrics_listen {
         config.metrics.listen = listen;
     }
-    if let Some(store) = args.store {
-        config.store = store;
+    if let Some(store) = &args.store {
+        config.store.clone_from(store);
     }
 }
 

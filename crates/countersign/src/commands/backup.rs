@@ -17,6 +17,7 @@ use crate::archive::{self, ArchiveFault, DATABASE, FORMAT, Listed, Manifest, SIN
 use crate::cli::BackupArgs;
 use crate::data_folder::DataFolder;
 use crate::output;
+use crate::stores;
 
 /// Makes a backup, and says what is in it.
 pub(crate) fn run(args: &BackupArgs) -> Result<()> {
@@ -47,6 +48,7 @@ enum Onto {
 }
 
 fn make(folder: &DataFolder, file: &Path, keys: Keys, onto: Onto) -> Result<Manifest> {
+    stores::ensure_here(folder)?;
     folder.ensure_no_unfinished_import()?;
     refuse_existing(file, onto)?;
     let mut partial = Partial::claim(file)?;

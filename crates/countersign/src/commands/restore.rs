@@ -21,6 +21,7 @@ use crate::archive::{self, ArchiveFault, DATABASE, GENERATED_KEYS, Listed, Manif
 use crate::cli::RestoreArgs;
 use crate::data_folder::{DataFolder, create_folder};
 use crate::output;
+use crate::stores;
 use crate::witness;
 
 /// Restores a backup, and says where the authority goes on.
@@ -40,6 +41,7 @@ pub(crate) fn run(args: &RestoreArgs) -> Result<()> {
 
 /// Goes on from the database that is there, whichever it is.
 fn in_place(folder: &DataFolder) -> Result<Resumed> {
+    stores::ensure_here(folder)?;
     let database = folder.database();
     ensure!(
         database.try_exists()?,

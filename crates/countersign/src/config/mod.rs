@@ -23,6 +23,7 @@ use std::str::FromStr;
 
 use countersign_keys::KeySpec;
 use countersign_puppet_compat::{Autosign as PuppetAutosign, AutosignFault};
+use countersign_store::postgres::{Address, AddressFault};
 use countersign_webhook::trusted_file;
 use serde::de::{Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -359,9 +360,12 @@ impl Default for LimitsSection {
 }
 
 /// Where the store is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StoreKind {
+    /// In the data directory.
     Sqlite,
+    /// In a database that other servers may use too.
+    Postgres(Box<Address>),
 }
 
 impl FromStr for StoreKind {
@@ -371,7 +375,11 @@ impl FromStr for StoreKind {
         match text {
             "sqlite" => Ok(Self::Sqlite),
             url if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
-                Err(ValueFault::Postgres)
+                let address = url.parse().map_err(|fault: AddressFault| {
+                    let reason = fault.to_string();
+                    ValueFault::Postgres { reason }
+                })?;
+                Ok(Self::Postgres(Box::new(address)))
             }
             other => Err(ValueFault::Store {
                 text: other.to_owned(),
@@ -384,6 +392,7 @@ impl fmt::Display for StoreKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sqlite => f.write_str("sqlite"),
+            Self::Postgres(address) => address.fmt(f),
         }
     }
 }
@@ -500,10 +509,12 @@ pub(crate) enum ValueFault {
     Address { text: String },
     #[error(transparent)]
     Autosign(#[from] AutosignFault),
-    #[error("{text:?} is no store: say sqlite")]
+    #[error(
+        "{text:?} is no store: say sqlite, or the URL of a database, postgres://USER@HOST/DATABASE"
+    )]
     Store { text: String },
-    #[error("PostgreSQL is not available yet: say sqlite")]
-    Postgres,
+    #[error("{reason}")]
+    Postgres { reason: String },
     #[error("{text:?} is no kind of key: say p256, p384, ed25519, rsa2048, rsa3072 or rsa4096")]
     Key { text: String },
 }

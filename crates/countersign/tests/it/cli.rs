@@ -16,7 +16,7 @@ fn usage_errors_end_with_2_and_name_the_input() {
         (&["serve", "--autosign", "maybe"], "maybe"),
         (
             &["serve", "--store", "postgres://db/countersign"],
-            "PostgreSQL is not available yet",
+            "names no user",
         ),
         (&["serve", "--metrics-listen", "nowhere"], "ADDRESS:PORT"),
         (&["csr", "approve"], "<NAME>"),

@@ -51,6 +51,7 @@ mod policies;
 mod policy_changes;
 mod policy_cli;
 mod policy_manual;
+mod postgres;
 mod puppet_agent;
 mod puppetserver_ca;
 mod reload;

@@ -17,6 +17,7 @@ use super::{CHECKPOINT, PAGE, page};
 use crate::client::{Client, path_segment};
 use crate::commands::csr::accepted;
 use crate::data_folder::DataFolder;
+use crate::stores;
 
 /// A log that is read from its beginning. It ends where it ended when the reading began: of a seal that is made
 /// meanwhile the entries might have been passed over already.
@@ -72,6 +73,7 @@ impl Reading {
     }
 
     pub(super) async fn of_files(folder: &DataFolder) -> Result<Self> {
+        stores::ensure_here(folder)?;
         let database = folder.database();
         ensure!(
             database.try_exists()?,

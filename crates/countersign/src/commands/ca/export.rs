@@ -21,10 +21,12 @@ use crate::data_folder::DataFolder;
 use crate::output::{self, Facts, complain};
 use crate::progress::Progress;
 use crate::signers;
+use crate::stores;
 
 /// Carries the export out.
 pub(crate) async fn run(args: &ExportArgs) -> Result<u8> {
     let folder = args.data.folder();
+    stores::ensure_here(&folder)?;
     ensure!(
         folder.database().try_exists()?,
         "{} holds no authority: name its data directory with --data",

@@ -29,6 +29,7 @@ use crate::data_folder::{DataFolder, Secrecy, create_folder, write};
 use crate::output::{self, Facts, complain};
 use crate::progress::Progress;
 use crate::signers;
+use crate::stores;
 
 /// Carries the import out.
 pub(super) async fn run(directory: &Path, folder: &DataFolder) -> Result<u8> {
@@ -67,6 +68,7 @@ fn read(directory: &Path, key: &ForeignKey) -> Result<Source> {
 
 /// Opens the store of a data directory that nothing was ever kept in, or that an import was cut short in.
 fn claim(folder: &DataFolder) -> Result<SqliteStore> {
+    stores::ensure_here(folder)?;
     Unfinished::clear(folder)?;
     let store = SqliteStore::open(&folder.database())?;
     let issuer = IssuerId::parse(signers::PUPPET_ISSUER)?;
