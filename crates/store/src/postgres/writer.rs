@@ -281,9 +281,11 @@ impl Writer {
             sleep_until(at).await;
         }
         match self.new_session().await {
-            Ok(session) => {
+            Ok((session, number)) => {
                 self.backoff = Backoff::default();
                 self.session = Some(session);
+                // Further than known, if a commit that was given up came through after all.
+                self.number = self.number.max(number);
                 Ok(())
             }
             Err(fault) => {
@@ -293,10 +295,12 @@ impl Writer {
         }
     }
 
-    async fn new_session(&self) -> Result<Session, DatabaseFault> {
+    /// A session, and the number of this process's last group.
+    async fn new_session(&self) -> Result<(Session, i64), DatabaseFault> {
         let session = Session::connect(&self.address, LIMITS, None).await?;
         let known = Statement::new(
-            "INSERT INTO writers (owner, number) VALUES ($1, $2) ON CONFLICT (owner) DO NOTHING",
+            "INSERT INTO writers (owner, number) VALUES ($1, $2)
+             ON CONFLICT (owner) DO UPDATE SET seen = now() RETURNING number",
         );
         let old = Statement::new("DELETE FROM writers WHERE seen < now() - interval '30 days'");
         let known = known.with(&*self.owner).with(self.number);
@@ -304,10 +308,10 @@ impl Writer {
             session.rows(&old).await?;
             session.rows(&known).await
         };
-        timeout(SILENCE, register)
-            .await
-            .unwrap_or(Err(DatabaseFault::Silent))?;
-        Ok(session)
+        let registered = timeout(SILENCE, register).await;
+        let registered = registered.unwrap_or(Err(DatabaseFault::Silent))?;
+        let number = registered.first().and_then(|row| row.integer(0).flatten());
+        Ok((session, number.unwrap_or(self.number)))
     }
 }
 

@@ -1,5 +1,6 @@
 //! What is PostgreSQL's alone: several processes on one database, what they do when it is away, and who may do what.
 
+mod doubt;
 mod faults;
 mod replicas;
 mod roles;

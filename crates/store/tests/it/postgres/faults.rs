@@ -1,6 +1,6 @@
 //! A database that is away, in the way, or not ours.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn nothing_acknowledged_is_lost_and_nothing_refused_is_there_when_the_serv
             let store = Arc::clone(&replicas[writer % 2]);
             let sample = Arc::clone(&sample);
             tokio::spawn(async move {
-                let mut said = HashMap::new();
+                let mut said = BTreeMap::new();
                 let until = Instant::now() + Duration::from_secs(6);
                 let mut round = 0;
                 while Instant::now() < until {
@@ -52,7 +52,7 @@ async fn nothing_acknowledged_is_lost_and_nothing_refused_is_there_when_the_serv
         sleep(Duration::from_millis(300)).await;
         server.restart().unwrap();
     }
-    let mut said = HashMap::new();
+    let mut said = BTreeMap::new();
     for writer in writers {
         said.extend(writer.await.unwrap());
     }
@@ -61,7 +61,7 @@ async fn nothing_acknowledged_is_lost_and_nothing_refused_is_there_when_the_serv
     let stored = stored.unwrap();
     let revisions: HashSet<Revision> = stored.iter().map(|(revision, _)| *revision).collect();
     assert_eq!(revisions.len(), stored.len(), "each commit has one entry");
-    let stored: HashMap<String, Revision> = stored
+    let stored: BTreeMap<String, Revision> = stored
         .into_iter()
         .map(|(revision, entry)| (entry.subject, revision))
         .collect();
