@@ -125,7 +125,7 @@ pub(crate) struct ServeArgs {
     /// executable at an absolute path lets through [default: autosign.conf in the data directory]
     #[arg(long, value_name = "true|false|PATH")]
     pub(crate) autosign: Option<Autosign>,
-    /// Where state is kept [default: sqlite]
+    /// Where state is kept: sqlite, or a database, postgres://USER@HOST/DATABASE [default: sqlite]
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<StoreKind>,
     /// Address of metrics and health over plain HTTP, or off [default: off]

@@ -179,7 +179,7 @@ fn bad_values_are_named_with_their_line() {
         ),
         (
             "store: postgres://db/x\n",
-            "PostgreSQL is not available yet",
+            "names no user",
             "line 1",
         ),
         ("kubernetes: {listen: nowhere}\n", "ADDRESS:PORT", "line 1"),
