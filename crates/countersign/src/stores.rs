@@ -48,13 +48,26 @@ pub(crate) async fn open(
 
 /// Refuses where the state is not in the data directory.
 pub(crate) fn ensure_here(folder: &DataFolder) -> Result<()> {
+    if let Some(place) = elsewhere(folder)? {
+        bail!(
+            "the state of this authority is in {place}: start the server with that store, and use the commands that ask a running server"
+        );
+    }
+    Ok(())
+}
+
+/// Where the state is, for people.
+pub(crate) fn place(folder: &DataFolder) -> Result<String> {
+    let here = || folder.database().display().to_string();
+    Ok(elsewhere(folder)?.unwrap_or_else(here))
+}
+
+/// The URL of the store, if it is not in the data directory.
+fn elsewhere(folder: &DataFolder) -> Result<Option<String>> {
     let file = folder.store_elsewhere();
     match fs::read_to_string(&file) {
-        Ok(place) => bail!(
-            "the state of this authority is in {}: start the server with that store, and use the commands that ask a running server",
-            place.trim()
-        ),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Ok(place) => Ok(Some(place.trim().to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("cannot read {}", file.display())),
     }
 }

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::audit_keys;
 use crate::data_folder::{DataFolder, Secrecy, write};
+use crate::stores;
 
 /// The file.
 #[derive(Debug, Serialize, Deserialize)]
@@ -54,9 +55,9 @@ pub(crate) async fn compare(folder: &DataFolder, store: &dyn Store) -> Result<()
     let Some(found) = witness.disagreement(store).await? else {
         return Ok(());
     };
+    let database = stores::place(folder)?;
     bail!(
-        "{} is not the database that this authority used last, or somebody has changed it: {found} (see {}). With it, certificates, revocations and uses of tokens would be forgotten. Put the newer one back; if it is lost, `countersign restore --in-place` goes on from this one as from a backup",
-        folder.database().display(),
+        "{database} is not the database that this authority used last, or somebody has changed it: {found} (see {}). With it, certificates, revocations and uses of tokens would be forgotten. Put the newer one back; if it is lost, `countersign restore --in-place` goes on from this one as from a backup",
         folder.witness().display()
     );
 }

@@ -19,7 +19,6 @@ use countersign_keys::{AuditKey, KeySpec};
 use countersign_pki::{CheckedCsr, RevocationReason, Serial, UnixTime};
 use countersign_policy::{Looked, PersonVerdict, Policy, Rule, RuleKind, SignerName, TokenFacts};
 use countersign_server::kubernetes::profile_text;
-use countersign_store::SqliteStore;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -31,7 +30,7 @@ use crate::data_folder::DataFolder;
 use crate::issuer_files::Follower;
 use crate::issuer_keys::IssuerKeys;
 use crate::settings::{IssuerFiles, IssuerSettings, Settings};
-use crate::{audit_keys, first_start, serve, signers, tokens, upkeep, witness};
+use crate::{audit_keys, first_start, serve, signers, stores, tokens, upkeep, witness};
 
 /// The door's name in the engine.
 pub(crate) static SPEC: DoorSpec = DoorSpec::plain(Door::named("cluster"));
@@ -81,9 +80,7 @@ impl ClusterSigner {
         }
         let folder = settings.folder.clone();
         folder.create()?;
-        witness::refuse_missing(&folder)?;
-        let store = SqliteStore::open_observed(&folder.database(), Arc::clone(&telemetry))?;
-        let store: Arc<dyn Store> = Arc::new(store);
+        let store = stores::open(&settings, Arc::clone(&telemetry)).await?;
         let audit_key = Arc::new(audit_keys::prepare(&folder)?);
         witness::compare(&folder, &*store).await?;
         let section = &settings.config.tokens;

@@ -177,11 +177,7 @@ fn bad_values_are_named_with_their_line() {
             "absolute path",
             "line 1",
         ),
-        (
-            "store: postgres://db/x\n",
-            "names no user",
-            "line 1",
-        ),
+        ("store: postgres://db/x\n", "names no user", "line 1"),
         ("kubernetes: {listen: nowhere}\n", "ADDRESS:PORT", "line 1"),
         ("metrics: {listen: nowhere}\n", "ADDRESS:PORT", "line 1"),
         (
