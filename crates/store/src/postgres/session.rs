@@ -287,6 +287,7 @@ fn set_up(limits: Limits) -> String {
          SET idle_in_transaction_session_timeout = {};
          SET default_transaction_isolation = 'read committed';
          SET jit = off;
+         SET max_parallel_workers_per_gather = 0;
          SELECT pg_catalog.set_config('synchronous_commit', 'on', false)
              WHERE pg_catalog.current_setting('synchronous_commit') = 'off';",
         statement.as_millis(),

@@ -2,6 +2,7 @@
 
 mod doubt;
 mod faults;
+mod growth;
 mod replicas;
 mod roles;
 mod tls;
