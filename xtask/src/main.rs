@@ -15,6 +15,7 @@ mod debian;
 mod debian_kubectl;
 mod deny;
 mod go;
+mod haproxy;
 mod invocation;
 mod kubernetes;
 mod node;

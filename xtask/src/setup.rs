@@ -1,5 +1,5 @@
-//! What the tests need and `cargo` does not bring: Puppet agents and servers, servers and clients of Kubernetes, `openssl`,
-//! PostgreSQL, pkilint, schemathesis, cargo-deny.
+//! What the tests need and `cargo` does not bring: Puppet agents and servers, servers and clients of Kubernetes, PostgreSQL,
+//! HAProxy, `openssl`, pkilint, schemathesis, cargo-deny.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow};
 
 use crate::cache::{Builder, Cache};
 use crate::kubernetes::Kubernetes;
-use crate::{debian, deny, invocation, postgres, python, trixie};
+use crate::{debian, deny, haproxy, invocation, postgres, python, trixie};
 
 /// Where the programs are; an error where one could not be had.
 pub(crate) struct Counterparts {
@@ -20,6 +20,7 @@ pub(crate) struct Counterparts {
     pub(crate) pkilint: Result<PathBuf>,
     pub(crate) schemathesis: Result<PathBuf>,
     pub(crate) deny: Result<PathBuf>,
+    pub(crate) haproxy: Result<PathBuf>,
 }
 
 /// `cargo xtask setup`.
@@ -40,6 +41,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     }
     println!("pkilint: {}", place(&counterparts.pkilint()));
     println!("schemathesis: {}", place(&counterparts.schemathesis()));
+    println!("HAProxy: {}", place(&counterparts.haproxy.as_deref().ok()));
     println!("cargo-deny: {}", place(&counterparts.deny.as_deref().ok()));
     let faults = counterparts.faults();
     for fault in &faults {
@@ -58,6 +60,7 @@ impl Counterparts {
         thread::scope(|scope| {
             let slow = scope.spawn(|| (Ok(Kubernetes::gather(builder)), deny::ensure(builder)));
             let debian = debian::ensure(builder);
+            let haproxy = haproxy::ensure(builder);
             let pkilint = python::PKILINT.ensure(builder);
             let schemathesis = python::SCHEMATHESIS.ensure(builder);
             let trixie = trixie::ensure(builder);
@@ -77,6 +80,7 @@ impl Counterparts {
                 pkilint,
                 schemathesis,
                 deny,
+                haproxy,
             };
             (counterparts, other)
         })
@@ -123,6 +127,7 @@ impl Counterparts {
             &self.pkilint,
             &self.schemathesis,
             &self.deny,
+            &self.haproxy,
         ];
         let mut faults: Vec<_> = single
             .into_iter()

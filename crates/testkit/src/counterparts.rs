@@ -41,6 +41,8 @@ pub enum Counterpart {
     PythonKubernetes,
     /// JavaScript with `@kubernetes/client-node`.
     NodeKubernetes,
+    /// Debian's HAProxy 2.6.
+    Haproxy,
     /// The OpenSSL 3 command line.
     Openssl,
     /// pkilint; its first argument is the linter.
@@ -182,6 +184,7 @@ impl Counterpart {
             | Self::Informer(_)
             | Self::Kubelet
             | Self::Helm
+            | Self::Haproxy
             | Self::PythonKubernetes
             | Self::NodeKubernetes
             | Self::Pkilint
@@ -214,6 +217,7 @@ impl Counterpart {
             Self::KubeControllerManager => "kubernetes-servers/kube-controller-manager",
             Self::Etcd => "etcd/etcd",
             Self::Helm => "helm/helm",
+            Self::Haproxy => "haproxy/bin/haproxy",
             Self::PythonKubernetes => "kubernetes-python/bin/kubernetes-python",
             Self::NodeKubernetes => "kubernetes-node/bin/kubernetes-node",
             Self::Pkilint => "pkilint/bin/pkilint",
@@ -241,6 +245,7 @@ impl Counterpart {
             Self::KubeControllerManager => "kube-controller-manager",
             Self::Etcd => "etcd",
             Self::Helm => "helm",
+            Self::Haproxy => "haproxy",
             Self::PythonKubernetes => "python kubernetes",
             Self::NodeKubernetes => "node kubernetes",
             Self::Openssl => "openssl",

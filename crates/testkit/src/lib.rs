@@ -10,6 +10,7 @@ pub mod deadline;
 pub mod decider;
 pub mod der;
 pub mod fuzz;
+pub mod haproxy;
 pub mod helm;
 pub mod http;
 pub mod https;
