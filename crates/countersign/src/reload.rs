@@ -16,7 +16,7 @@ use countersign_server::access::Access;
 use countersign_server::enrol::{PolicyState, signing_policies_key};
 use countersign_server::foreman::TrustedHosts;
 use countersign_server::metrics::{PolicyMetrics, ReloadMetrics};
-use countersign_server::{Identity, RequestLimits, puppet::PuppetDoor};
+use countersign_server::{Identity, RequestLimits, TrustedProxies, puppet::PuppetDoor};
 use serde_json::Value;
 use tokio::sync::{Mutex, watch};
 use tracing::{info, warn};
@@ -44,6 +44,7 @@ pub(crate) struct Live {
     pub(crate) puppet: PuppetDoor,
     pub(crate) access: Access,
     pub(crate) limits: RequestLimits,
+    pub(crate) proxies: TrustedProxies,
     pub(crate) puppet_identity: Identity,
     pub(crate) kubernetes_identity: Option<Identity>,
     /// Who may call at the Foreman listener, and its certificate.
@@ -148,6 +149,7 @@ impl Live {
         self.give_access(&settings, &kept);
         self.access.set_elsewhere(settings.access_elsewhere());
         self.limits.set_rates(serve::request_rates(&settings));
+        self.proxies.set(&settings.config.limits.trusted_proxies);
         if let Some((trusted, _)) = &self.smart_proxy {
             trusted.set(&settings.config.foreman.trusted_hosts);
             serve::warn_of_foreman(&settings.config.foreman, &self.authority);
@@ -157,6 +159,7 @@ impl Live {
         serve::say_remarks(&settings);
         serve::warn_of_autosigning(&settings);
         serve::warn_of_tokens(&self.authority).await;
+        serve::warn_of_proxies(&settings.config.limits);
         running.settings = settings;
         if let Err(error) = self.ensure_certificates(&mut running).await {
             warn!(
@@ -428,7 +431,7 @@ fn changes_at_run_time(key: &str) -> bool {
 }
 
 /// What [`Live::reload`] puts in force. A key that is not here waits for the next start and is named.
-const AT_RUN_TIME: [&str; 24] = [
+const AT_RUN_TIME: [&str; 25] = [
     "access",
     "foreman.trusted_hosts",
     "gc",
@@ -437,6 +440,7 @@ const AT_RUN_TIME: [&str; 24] = [
     "limits.csr_per_minute_per_certname",
     "limits.csr_per_minute_per_source",
     "limits.token_failures_per_10_minutes",
+    "limits.trusted_proxies",
     "log.level",
     "policies",
     "puppet.allow_authorization_extensions",

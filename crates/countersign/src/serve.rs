@@ -19,7 +19,7 @@ use countersign_server::enrol::{PolicyState, signing_policies_key};
 use countersign_server::metrics::{
     EngineMetrics, PolicyMetrics, Registry, ReloadMetrics, StateMetrics, TrafficMetrics,
 };
-use countersign_server::{Monitor, RequestLimits};
+use countersign_server::{Monitor, RequestLimits, TrustedProxies};
 use countersign_store::SqliteStore;
 use countersign_webhook::{Executables, ThisMachine, adopt_what_is_left_behind};
 use tokio::sync::{Mutex, watch};
@@ -32,7 +32,9 @@ use self::listeners::{
     BesidePuppet, Shared, bind_foreman, bind_kubernetes, bind_puppet, ensure_free, open_files, url,
 };
 pub(crate) use self::listeners::{advised, reachable};
-pub(crate) use self::listeners::{foreman_identity, renewals, request_rates, warn_of_foreman};
+pub(crate) use self::listeners::{
+    foreman_identity, renewals, request_rates, warn_of_foreman, warn_of_proxies,
+};
 use self::signals::{Asked, Signals};
 use crate::cli::ServeArgs;
 use crate::config::{Autosign, Listen};
@@ -160,6 +162,7 @@ impl Service {
 
         let puppet_identity = first_start::puppet_credentials(&authority, &settings).await?;
         let limits = RequestLimits::new(request_rates(&settings));
+        let proxies = TrustedProxies::new(&settings.config.limits.trusted_proxies);
         let access = Access::new(settings.access().into_iter().chain(kept.access()).collect());
         access.set_elsewhere(settings.access_elsewhere());
         let place = Shared {
@@ -168,6 +171,7 @@ impl Service {
             limits: &limits,
             connections,
             per_source: Some(settings.config.limits.connections_per_source).filter(|n| *n > 0),
+            proxies: &proxies,
             traffic: &counters.traffic,
             policies: &policy_state,
         };
@@ -210,6 +214,7 @@ impl Service {
         }
         warn_of_autosigning(&settings);
         warn_of_tokens(&authority).await;
+        warn_of_proxies(&settings.config.limits);
 
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         upkeep::start(&authority, folder, &tasks, &stop);
@@ -236,6 +241,7 @@ impl Service {
             puppet: door,
             access,
             limits,
+            proxies,
             puppet_identity,
             kubernetes_identity,
             smart_proxy,

@@ -26,7 +26,8 @@ use tracing::debug;
 use crate::body::{self, BodyFault};
 use crate::connection::{Protocol, receive_unknown};
 use crate::connection_limit::{ConnectionLimit, OpenConnection};
-use crate::listener::{ListenerFault, Timeouts, accept};
+use crate::entrance::{Entrance, accept};
+use crate::listener::{ListenerFault, Timeouts};
 use crate::stall::Impatient;
 use crate::tls::{TlsFault, TlsIdentity, anonymous_server_config};
 
@@ -90,17 +91,12 @@ impl AdmissionListener {
     pub async fn serve(self, stop: CancellationToken) {
         let Self { tcp, tls, door } = self;
         let limit = ConnectionLimit::new(CONNECTIONS, Some(PER_SOURCE));
-        accept(
-            tcp,
-            limit,
-            TIMEOUTS.drain,
-            &stop,
-            |stream, address, open| {
-                let (tls, door, stop) = (tls.load_full(), door.clone(), stop.clone());
-                async move { receive(stream, address, tls, door, &open, &stop).await }
-            },
-        )
-        .await;
+        let stopping = stop.clone();
+        let receive = move |stream, address, open: Arc<OpenConnection>| {
+            let (tls, door, stop) = (tls.load_full(), door.clone(), stopping.clone());
+            async move { receive(stream, address, tls, door, &open, &stop).await }
+        };
+        accept(tcp, Entrance::new(limit), TIMEOUTS.drain, &stop, receive).await;
     }
 }
 

@@ -1,4 +1,4 @@
-//! The accept loop: who gets a connection, how long it may take, and how all of them end.
+//! A bound address of one trust domain with its door: what it needs to know, and how long it waits.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,15 +7,14 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use axum::Router;
 use countersign_authority::{Authority, IssuerId};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::time::Instant;
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
-use tracing::{debug, warn};
 
 use crate::connection::Reception;
-use crate::connection_limit::{ConnectionLimit, OpenConnection, TooManyConnections};
+use crate::connection_limit::{ConnectionLimit, OpenConnection};
+use crate::entrance::{Entrance, accept};
 use crate::metrics::Traffic;
+use crate::proxy_protocol::TrustedProxies;
 use crate::tls::{
     ClientRules, ForeignClients, OnBadCertificate, TlsFault, TlsIdentity, server_config,
 };
@@ -26,6 +25,7 @@ pub struct Listener {
     reception: Arc<Reception>,
     connections: usize,
     per_source: Option<usize>,
+    proxies: TrustedProxies,
 }
 
 /// What a listener needs to know.
@@ -134,6 +134,7 @@ impl Listener {
             reception: Arc::new(reception),
             connections,
             per_source: None,
+            proxies: TrustedProxies::default(),
         })
     }
 
@@ -144,6 +145,12 @@ impl Listener {
             per_source: Some(per_source),
             ..self
         }
+    }
+
+    /// The same listener behind load balancers, which say at the beginning of a connection whose it is.
+    #[must_use]
+    pub fn behind_proxies(self, proxies: TrustedProxies) -> Self {
+        Self { proxies, ..self }
     }
 
     /// The same listener for clients of another authority in place of the issuer's. The handshake of anybody else fails.
@@ -192,14 +199,19 @@ impl Listener {
             reception,
             connections,
             per_source,
+            proxies,
         } = self;
+        let Timeouts {
+            handshake, drain, ..
+        } = reception.timeouts;
         let limit = ConnectionLimit::new(connections, per_source);
-        let drain = reception.timeouts.drain;
-        accept(tcp, limit, drain, &stop, |stream, address, open| {
-            let (reception, stop) = (Arc::clone(&reception), stop.clone());
+        let entrance = Entrance::new(limit).behind(proxies, connections, handshake);
+        let stopping = stop.clone();
+        let receive = move |stream, address, open: Arc<OpenConnection>| {
+            let (reception, stop) = (Arc::clone(&reception), stopping.clone());
             async move { reception.receive(stream, address, &open, &stop).await }
-        })
-        .await;
+        };
+        accept(tcp, entrance, drain, &stop, receive).await;
     }
 }
 
@@ -225,112 +237,5 @@ impl Identity {
             identity,
         )?));
         Ok(())
-    }
-}
-
-/// Gives every connection within the limit, with its place there, to `receive`, until `stop` is cancelled; then waits for
-/// their end. One that loses its place ends at once.
-pub(crate) async fn accept<F>(
-    tcp: TcpListener,
-    limit: ConnectionLimit,
-    drain: Duration,
-    stop: &CancellationToken,
-    receive: impl Fn(TcpStream, SocketAddr, Arc<OpenConnection>) -> F,
-) where
-    F: Future<Output = ()> + Send + 'static,
-{
-    let connections = TaskTracker::new();
-    let (mut failures, mut crowds) = (Complaint::default(), Complaint::default());
-    let mut closings = Complaint::default();
-    loop {
-        let accepted = tokio::select! {
-            accepted = tcp.accept() => accepted,
-            () = stop.cancelled() => break,
-        };
-        let (stream, address) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // Out of file descriptors, or a connection that died in the queue.
-                if let Some(count) = failures.count(Instant::now()) {
-                    warn!(%error, count, "connections cannot be accepted");
-                }
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-        };
-        let open = match limit.take(address.ip()) {
-            Ok(open) => open,
-            Err(reason) => {
-                if let Some(count) = crowds.count(Instant::now()) {
-                    let limit = match reason {
-                        TooManyConnections::InAll => "all",
-                        TooManyConnections::FromSource => "per source",
-                    };
-                    warn!(%address, limit, count, "connections dropped: too many are open");
-                }
-                continue;
-            }
-        };
-        if limit.has_made_room()
-            && let Some(count) = closings.count(Instant::now())
-        {
-            warn!(%address, count, "idle connections closed to make room: too many are open");
-        }
-        let open = Arc::new(open);
-        let received = receive(stream, address, Arc::clone(&open));
-        connections.spawn(async move {
-            tokio::select! {
-                () = received => {}
-                // Somebody else has got its place: what is on it ends here.
-                () = open.lost() => debug!(%address, "idle connection closed to make room"),
-            }
-        });
-    }
-    drop(tcp);
-    connections.close();
-    // Connections that do not end are cut: nothing acknowledged depends on them.
-    let _ended = tokio::time::timeout(drain + CUT, connections.wait()).await;
-}
-
-/// A warning that would otherwise be written for every packet of a flood.
-#[derive(Debug, Default)]
-struct Complaint {
-    written: Option<Instant>,
-    since: u64,
-}
-
-impl Complaint {
-    /// Counts an event; answers with the count if it is time to write it down.
-    fn count(&mut self, now: Instant) -> Option<u64> {
-        self.since = self.since.saturating_add(1);
-        if self
-            .written
-            .is_some_and(|written| now < written + COMPLAINT_PAUSE)
-        {
-            return None;
-        }
-        self.written = Some(now);
-        Some(std::mem::take(&mut self.since))
-    }
-}
-
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-const COMPLAINT_PAUSE: Duration = Duration::from_secs(10);
-/// How long connections whose time is up may need to notice.
-const CUT: Duration = Duration::from_secs(1);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_flood_is_one_line_in_ten_seconds() {
-        let mut complaint = Complaint::default();
-        let begun = Instant::now();
-        let mut written = Vec::new();
-        for tenth in 0..250u64 {
-            written.extend(complaint.count(begun + Duration::from_millis(tenth * 100)));
-        }
-        assert_eq!(written, [1, 100, 100]);
     }
 }

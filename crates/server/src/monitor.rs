@@ -21,8 +21,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use crate::connection::receive_plain;
-use crate::connection_limit::ConnectionLimit;
-use crate::listener::{ListenerFault, Timeouts, accept};
+use crate::connection_limit::{ConnectionLimit, OpenConnection};
+use crate::entrance::{Entrance, accept};
+use crate::listener::{ListenerFault, Timeouts};
 use crate::metrics::StateMetrics;
 use crate::readiness;
 
@@ -144,17 +145,13 @@ impl MonitorListener {
             door,
             timeouts,
         } = self;
-        accept(
-            tcp,
-            ConnectionLimit::new(CONNECTIONS, Some(PER_SOURCE)),
-            timeouts.drain,
-            &stop,
-            |stream, _, open| {
-                let (door, stop) = (door.clone(), stop.clone());
-                async move { receive_plain(stream, door, &timeouts, &open, &stop).await }
-            },
-        )
-        .await;
+        let entrance = Entrance::new(ConnectionLimit::new(CONNECTIONS, Some(PER_SOURCE)));
+        let stopping = stop.clone();
+        let receive = move |stream, _, open: Arc<OpenConnection>| {
+            let (door, stop) = (door.clone(), stopping.clone());
+            async move { receive_plain(stream, door, &timeouts, &open, &stop).await }
+        };
+        accept(tcp, entrance, timeouts.drain, &stop, receive).await;
     }
 }
 

@@ -17,6 +17,8 @@ use socket2::{Domain, Socket, Type};
 pub struct HttpsClient {
     address: SocketAddr,
     source: Option<IpAddr>,
+    /// Sent before the handshake.
+    preface: Vec<u8>,
     config: Arc<ClientConfig>,
 }
 
@@ -94,6 +96,7 @@ impl HttpsClient {
         Ok(Self {
             address,
             source: None,
+            preface: Vec::new(),
             config: Arc::new(config),
         })
     }
@@ -107,6 +110,21 @@ impl HttpsClient {
         }
     }
 
+    /// The same client, which sends something before the handshake, as load balancers do.
+    #[must_use]
+    pub fn after(self, preface: &[u8]) -> Self {
+        Self {
+            preface: preface.to_vec(),
+            ..self
+        }
+    }
+
+    /// The same client with the same trust, which finds the server elsewhere.
+    #[must_use]
+    pub fn through(self, address: SocketAddr) -> Self {
+        Self { address, ..self }
+    }
+
     /// A new connection.
     ///
     /// # Errors
@@ -117,7 +135,8 @@ impl HttpsClient {
             socket.bind(&SocketAddr::new(source, 0).into())?;
         }
         socket.connect(&self.address.into())?;
-        let tcp = TcpStream::from(socket);
+        let mut tcp = TcpStream::from(socket);
+        tcp.write_all(&self.preface)?;
         tcp.set_nodelay(true)?;
         tcp.set_read_timeout(Some(DEADLINE))?;
         tcp.set_write_timeout(Some(DEADLINE))?;

@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use countersign_keys::KeySpec;
+use countersign_policy::Network;
 use countersign_puppet_compat::{Autosign as PuppetAutosign, AutosignFault};
 use countersign_store::postgres::{Address, AddressFault};
 use countersign_webhook::trusted_file;
@@ -342,6 +343,7 @@ pub(crate) struct LimitsSection {
     pub(crate) connections: usize,
     pub(crate) connections_per_source: usize,
     pub(crate) csr_bytes: usize,
+    pub(crate) trusted_proxies: Vec<Network>,
 }
 
 impl Default for LimitsSection {
@@ -355,6 +357,7 @@ impl Default for LimitsSection {
             connections: 0,
             connections_per_source: 0,
             csr_bytes: 65_536,
+            trusted_proxies: Vec::new(),
         }
     }
 }

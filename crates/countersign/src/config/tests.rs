@@ -58,7 +58,7 @@ gc:
   puppet: {pending: 90d, denied: off}
   kubernetes: {issued: 2h}
 limits: {csr_per_minute_per_source: 0, csr_per_minute_per_certname: 5, token_failures_per_10_minutes: 3, pending_per_source: 7, pending_bytes: 8000000, connections: 100,
-         connections_per_source: 9, csr_bytes: 8192}
+         connections_per_source: 9, csr_bytes: 8192, trusted_proxies: [192.0.2.5, '2001:db8::/64']}
 cluster: {workers: 8, machines: [cluster.x-k8s.io/v1beta2], machine_namespace: machines,
           kubelet: {port: 10251, prefixes: [10.0.0.0/8]}, cleaner: {pending: 2h, per_requester: 5},
           resources: {enabled: true, webhooks: [{url: 'https://a/', include_csr: true, ca_bundle: /a, secret_file: /b, client_cert_file: /c, client_key_file: /d}],
@@ -111,6 +111,9 @@ fn reads_every_key() {
     assert_eq!(config.limits.pending_per_source, 7);
     assert_eq!(config.limits.pending_bytes, 8_000_000);
     assert_eq!(config.limits.token_failures_per_10_minutes, 3);
+    let proxies = config.limits.trusted_proxies.iter();
+    let proxies: Vec<String> = proxies.map(ToString::to_string).collect();
+    assert_eq!(proxies, ["192.0.2.5/32", "2001:db8::/64"]);
     let tokens = &config.tokens;
     assert_eq!(tokens.enabled, Some(true));
     let carriers = [Carrier::ChallengePassword, Carrier::PresharedKey];
@@ -230,6 +233,10 @@ fn faults_name_file_line_and_key_and_say_what_belongs_there() {
         (
             "limits: {csr_bytes: big}",
             "1: limits.csr_bytes: a whole number of 0 or more belongs here, for example 100",
+        ),
+        (
+            "limits: {trusted_proxies: [192.0.2.5, lb.example.com]}",
+            "1: limits.trusted_proxies[1]: \"lb.example.com\" is no network such as 192.0.2.0/24",
         ),
         (
             "limits: {connections: -1}",

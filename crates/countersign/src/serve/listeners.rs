@@ -16,7 +16,7 @@ use countersign_server::foreman::{self, ForemanDoor, TrustedHosts};
 use countersign_server::metrics::{Doorway, TrafficMetrics};
 use countersign_server::{
     ForeignClients, Listener, ListenerConfig, ListenerFault, OnBadCertificate, RequestLimits,
-    RequestRates, Timeouts, TlsIdentity, enrol, kubernetes, puppet,
+    RequestRates, Timeouts, TlsIdentity, TrustedProxies, enrol, kubernetes, puppet,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
@@ -39,12 +39,16 @@ pub(super) struct Shared<'a> {
     pub(super) traffic: &'a TrafficMetrics,
     /// Of one address at each listener; `None`: a share.
     pub(super) per_source: Option<usize>,
+    /// Who may say whose connection it is, at every listener.
+    pub(super) proxies: &'a TrustedProxies,
     pub(super) policies: &'a PolicyState,
 }
 
 impl Shared<'_> {
     fn furnish(self, listener: Listener, doorway: Doorway) -> Listener {
-        let listener = listener.counted(self.traffic.listener(doorway));
+        let listener = listener
+            .counted(self.traffic.listener(doorway))
+            .behind_proxies(self.proxies.clone());
         match self.per_source {
             Some(per_source) => listener.with_connections_per_source(per_source),
             None => listener,
@@ -222,6 +226,22 @@ pub(crate) fn warn_of_foreman(section: &ForemanSection, authority: &Authority) {
     if !authority.tokens.enabled() {
         warn!(
             "tokens.enabled is false: Foreman can list, sign and clean, and no host enrols by itself"
+        );
+    }
+}
+
+/// Says what the machine's own commands would find out at their first call.
+pub(crate) fn warn_of_proxies(limits: &LimitsSection) {
+    let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+    let is_trusted = |address: &IpAddr| {
+        let mut trusted = limits.trusted_proxies.iter();
+        trusted.any(|network| network.contains(*address))
+    };
+    if let Some(address) = loopback.iter().find(|address| is_trusted(address)) {
+        warn!(
+            %address,
+            "limits.trusted_proxies has a loopback address: commands on this machine, which send no PROXY header, are \
+             not served; give the load balancer another source address, for example 127.0.0.2"
         );
     }
 }

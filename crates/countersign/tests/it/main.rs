@@ -28,6 +28,7 @@ mod exposition;
 mod first_start;
 mod foreman;
 mod governed;
+mod haproxy;
 mod installation;
 mod intermediate_ca;
 mod interrupted;

@@ -80,6 +80,30 @@ fn autosigning_and_names_change_without_a_restart() {
 }
 
 #[test]
+fn load_balancers_are_trusted_and_no_longer_without_a_restart() {
+    let mut server = Reloading::start("{}\n", &[]);
+    let header = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
+    let plain = server.site.anonymous().at([127, 0, 0, 2].into());
+    let proxied = plain.clone().after(header);
+    let get = |client: &HttpsClient| client.call("GET", "/puppet-ca/v1/certificate/ca", &[], b"");
+    let mut open = plain.connect().unwrap();
+    let path = "/puppet-ca/v1/certificate/ca";
+    assert_eq!(open.call("GET", path, &[], b"").unwrap().status, 200);
+    get(&proxied).unwrap_err();
+
+    let said = server.reload("limits: {trusted_proxies: [127.0.0.2]}\n");
+    assert!(!said.contains("at the next start"), "{said}");
+    assert_eq!(get(&proxied).unwrap().status, 200);
+    get(&plain).unwrap_err();
+    assert_eq!(open.call("GET", path, &[], b"").unwrap().status, 200);
+
+    let said = server.reload("limits: {trusted_proxies: ['::1']}\n");
+    assert!(said.contains("has a loopback address"), "{said}");
+    get(&proxied).unwrap_err();
+    assert_eq!(get(&plain).unwrap().status, 200);
+}
+
+#[test]
 fn a_bad_file_changes_nothing_and_says_so() {
     let mut server = Reloading::start("puppet: {autosign: true}\n", &[]);
     for (bad, part) in [

@@ -12,6 +12,7 @@ mod monitor;
 mod openapi;
 mod outage;
 mod parked;
+mod proxied;
 mod puppet;
 mod roles;
 mod watch_wire;

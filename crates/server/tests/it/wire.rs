@@ -49,6 +49,15 @@ pub(crate) struct Site {
 
 impl Site {
     pub(crate) async fn puppet(world: World, timeouts: Timeouts) -> Self {
+        Self::puppet_with(world, timeouts, |listener| listener).await
+    }
+
+    /// With a listener that is furnished otherwise.
+    pub(crate) async fn puppet_with(
+        world: World,
+        timeouts: Timeouts,
+        furnish: impl FnOnce(Listener) -> Listener,
+    ) -> Self {
         let issuer = world.puppet_issuer();
         let signer = signer_name(PUPPET_AGENT);
         let door = PuppetDoor::new(world.authority.clone(), issuer.clone(), signer, START);
@@ -59,6 +68,7 @@ impl Site {
             router,
             OnBadCertificate::FailHandshake,
             timeouts,
+            furnish,
         )
         .await
     }
@@ -76,6 +86,7 @@ impl Site {
             router,
             OnBadCertificate::TreatAsUnknown,
             timeouts,
+            |listener| listener,
         )
         .await
     }
@@ -86,6 +97,7 @@ impl Site {
         router: Router,
         on_bad_certificate: OnBadCertificate,
         timeouts: Timeouts,
+        furnish: impl FnOnce(Listener) -> Listener,
     ) -> Self {
         let server = world
             .forge(&issuer, keys::p256_c(), &Forged::server("localhost"))
@@ -102,9 +114,8 @@ impl Site {
             connections: 64,
             timeouts,
         };
-        let listener = Listener::bind(world.authority.clone(), router, config)
-            .await
-            .unwrap();
+        let bound = Listener::bind(world.authority.clone(), router, config).await;
+        let listener = furnish(bound.unwrap());
         let address = listener.address().unwrap();
         let stop = CancellationToken::new();
         tokio::spawn(listener.serve(stop.clone()));
@@ -127,6 +138,7 @@ impl Site {
             certificate: None,
             versions: rustls::ALL_VERSIONS,
             protocol: b"http/1.1",
+            preface: Vec::new(),
         }
     }
 }
@@ -138,6 +150,7 @@ pub(crate) struct Client<'a> {
     certificate: Option<(Vec<u8>, &'static Key)>,
     versions: &'static [&'static SupportedProtocolVersion],
     protocol: &'static [u8],
+    preface: Vec<u8>,
 }
 
 impl Client<'_> {
@@ -153,6 +166,12 @@ impl Client<'_> {
 
     pub(crate) fn http2(mut self) -> Self {
         self.protocol = b"h2";
+        self
+    }
+
+    /// Sends something before the handshake.
+    pub(crate) fn after(mut self, preface: Vec<u8>) -> Self {
+        self.preface = preface;
         self
     }
 
@@ -185,7 +204,8 @@ impl Client<'_> {
             }
         };
         config.alpn_protocols = vec![self.protocol.to_vec()];
-        let tcp = TcpStream::connect(self.site.address).await?;
+        let mut tcp = TcpStream::connect(self.site.address).await?;
+        tcp.write_all(&self.preface).await?;
         tcp.set_nodelay(true)?;
         let name = ServerName::try_from("localhost").unwrap();
         let stream = TlsConnector::from(Arc::new(config))
@@ -218,6 +238,7 @@ impl Client<'_> {
     }
 }
 
+#[derive(Debug)]
 pub(crate) struct Connection(pub(crate) TlsStream<TcpStream>);
 
 impl Connection {
