@@ -19,7 +19,7 @@ use tracing::{debug, info, warn};
 
 use crate::api::{CallFault, segment};
 use crate::controllers::{CSRS, Controller, Next, Rules, Shared};
-use crate::delivery::Delivery;
+use crate::delivery::{Delivery, Sight};
 use crate::events::{About, Admission, EventBudget, Told};
 use crate::gather::{handed_over, name_of};
 use crate::index::{KUBELET_CLIENT, Switch, Watched};
@@ -30,7 +30,7 @@ use crate::plan::{
 };
 use crate::queue::Pause;
 use crate::resources::Hold;
-use crate::signing::{Attempt, Signer, Signing, Spending};
+use crate::signing::{Attempt, SignedCertificate, Signer, Signing, Spending};
 
 impl Shared {
     /// Does whatever is to be done with a request now.
@@ -39,12 +39,20 @@ impl Shared {
             return self.work_on_pod(name).await;
         }
         let request = self.index().request(name);
-        self.settle_delivery(name, request.as_deref()).await;
+        self.deliveries.look(name, request.as_deref().map(sight));
+        if let Some(next) = self.revoke_lost(name).await {
+            return next;
+        }
         let Some(request) = request else {
+            self.ahead.forget(name);
             self.forget(name);
             return Next::Done;
         };
-        match Stage::of(&request) {
+        let stage = Stage::of(&request);
+        if stage != Stage::Undecided {
+            self.ahead.forget(name);
+        }
+        match stage {
             Stage::Undecided if self.does(Controller::Approver) => self.judge(&request).await,
             Stage::Approved if self.does(Controller::Signer) => {
                 self.forget(name);
@@ -95,7 +103,11 @@ impl Shared {
                     return next;
                 }
                 let signing = match verdict {
-                    Verdict::Approve(_) if !uses_token(&verdict) => WhenApproved::SignAhead,
+                    Verdict::Approve(_)
+                        if !uses_token(&verdict) && self.ahead.is_worthwhile(request) =>
+                    {
+                        WhenApproved::SignAhead
+                    }
                     Verdict::Approve(_) | Verdict::Deny(_) | Verdict::Pending(_) => {
                         WhenApproved::Sign
                     }
@@ -283,6 +295,7 @@ impl Shared {
         let (confirmer, confirmation) = Confirmation::pending();
         let writing = async {
             let decided = self.write(Part::APPROVAL, request, &status).await;
+            self.ahead.wrote(request, &decided);
             // It is in the index: whoever is next sees it.
             drop(turn);
             match &decided {
@@ -305,13 +318,12 @@ impl Shared {
         let (decided, signing) = tokio::join!(writing, signing);
         let decided = match decided {
             Ok(decided) => decided,
-            Err(unwritten) => {
-                let verb = condition.kind;
-                let why = unwritten.forbidden(&condition.reason, &format!("would be {verb}"));
-                if let Some(why) = why {
+            Err(fault) => {
+                let would = format!("would be {}", condition.kind);
+                if let Some(why) = unwritten(&fault, &condition.reason, &would) {
                     self.tell(&About::request(request), request, &why).await;
                 }
-                return unwritten.next;
+                return after(&fault).1;
             }
         };
         let age = SystemClock.now().seconds_since(request.created);
@@ -349,117 +361,135 @@ impl Shared {
 
     /// Writes what came of an approved request.
     async fn answer(&self, request: &CsrObject, signing: Signing) -> Next {
-        let signed = match signing {
-            Signing::NotMine => return Next::Done,
+        match signing {
+            Signing::NotMine => Next::Done,
             Signing::Later(why) => {
                 warn!(name = %request.name, signer = %request.spec.signer, reason = %why, "not signed yet");
-                return Next::Again(Pause::Evidence);
+                Next::Again(Pause::Evidence)
             }
-            Signing::Certificate(certificate) => {
-                let status = with_certificate(request, &certificate.pem);
-                let delivery = Delivery {
-                    uid: request.uid.clone(),
-                    signer: request.spec.signer.clone(),
-                    serial: certificate.serial,
-                    pem: certificate.pem,
-                };
-                self.deliveries.begin(&request.name, delivery);
-                status.map(|status| (Part::CERTIFICATE, status))
-            }
-            Signing::Failed { reason, message } => {
-                let condition = NewCondition {
-                    kind: "Failed",
-                    reason,
-                    message,
-                };
-                with_condition(request, &condition).map(|status| (Part::FAILURE, status))
-            }
-        };
-        let Some((part, status)) = signed else {
+            Signing::Certificate(certificate) => self.deliver(request, certificate).await,
+            Signing::Failed { reason, message } => self.fail(request, reason, message).await,
+        }
+    }
+
+    async fn deliver(&self, request: &CsrObject, certificate: SignedCertificate) -> Next {
+        let Some(status) = with_certificate(request, &certificate.pem) else {
             return Next::Done;
         };
-        let unwritten = match self.write(part, request, &status).await {
-            Ok(_) => {
-                self.deliveries.end(&request.name);
-                return Next::Done;
-            }
-            Err(unwritten) => unwritten,
+        let delivery = Delivery::new(&request.uid, certificate.id, certificate.pem);
+        self.deliveries.begin(&request.name, delivery);
+        if let Some(next) = self.revoke_lost(&request.name).await {
+            return next;
+        }
+        let written = self.write(Part::CERTIFICATE, request, &status).await;
+        self.deliveries.wrote(&request.name, &written);
+        let Err(fault) = written else {
+            return Next::Done;
         };
-        if let Some(why) = unwritten.forbidden("", "would get its certificate") {
+        if let Some(why) = unwritten(&fault, "", "would get its certificate") {
             self.tell(&About::approved(request), request, &why).await;
         }
-        if unwritten.next == Next::Done {
-            // The API server will never take it.
-            self.take_back(&request.name).await;
+        match &fault {
+            CallFault::Invalid(why) => self.take_back(request, why).await,
+            // The watch tells how it was when it was deleted, and wakes it.
+            CallFault::NotFound => Next::Done,
+            other => after(other).1,
         }
-        unwritten.next
     }
 
-    /// Looks whether a certificate has reached its request, and takes it back if it never will.
-    async fn settle_delivery(&self, name: &str, request: Option<&CsrObject>) {
-        let Some(delivery) = self.deliveries.of(name) else {
+    /// The API server has refused a certificate for good.
+    async fn take_back(&self, request: &CsrObject, why: &str) -> Next {
+        // An earlier write whose answer was lost may have brought it.
+        let found = match self.api.get(&path_of(request)).await {
+            Ok(found) => found.and_then(|found| CsrObject::read(found, Some(request))),
+            Err(_) => return Next::Again(Pause::Fault),
+        };
+        let Some(found) = found.filter(|found| found.uid == request.uid) else {
+            return Next::Done;
+        };
+        self.deliveries.look(&request.name, Some(sight(&found)));
+        if Stage::of(&found) != Stage::Approved {
+            return self.revoke_lost(&request.name).await.unwrap_or(Next::Done);
+        }
+        self.deliveries.refused(&request.name);
+        if let Some(next) = self.revoke_lost(&request.name).await {
+            return next;
+        }
+        let message = format!("the API server refused its certificate, which is revoked: {why}");
+        self.fail(&found, CERTIFICATE_REFUSED.to_owned(), shortened(&message))
+            .await
+    }
+
+    /// Says that a request will get no certificate.
+    async fn fail(&self, request: &CsrObject, reason: String, message: String) -> Next {
+        let condition = NewCondition {
+            kind: "Failed",
+            reason,
+            message,
+        };
+        let Some(status) = with_condition(request, &condition) else {
+            return Next::Done;
+        };
+        let Err(fault) = self.write(Part::FAILURE, request, &status).await else {
+            return Next::Done;
+        };
+        if let Some(why) = unwritten(&fault, "", "would be marked as failed") {
+            self.tell(&About::approved(request), request, &why).await;
+        }
+        after(&fault).1
+    }
+
+    /// The watch tells that a request was deleted, and how it was then.
+    pub(crate) fn deleted(&self, object: &Value) {
+        let name = object.pointer("/metadata/name").and_then(Value::as_str);
+        let Some(name) = name.filter(|name| self.deliveries.has_begun(name)) else {
             return;
         };
-        match request.filter(|request| request.uid == delivery.uid) {
-            Some(request) if Stage::of(request) != Stage::Over => {}
-            Some(request) if request.certificate.as_deref() == Some(delivery.pem.as_bytes()) => {
-                self.deliveries.end(name);
-            }
-            Some(_) | None => self.take_back(name).await,
+        let known = self.index().request(name);
+        if let Some(last) = CsrObject::read(object.clone(), known.as_deref()) {
+            self.deliveries.deleted(name, sight(&last));
         }
-    }
-
-    async fn take_back(&self, name: &str) {
-        if let (Some(delivery), Some(signer)) = (self.deliveries.of(name), &self.settings.signer) {
-            warn!(name, serial = %delivery.serial, "the certificate did not reach its request: it is taken back");
-            signer.discard(delivery.serial, &delivery.signer).await;
-        }
-        self.deliveries.end(name);
     }
 
     /// Puts a request with another status, or patches it where only that is permitted. Returns what it is now, unless it is
-    /// gone by then; or what becomes of a request that could not be written.
+    /// gone by then.
     async fn write(
         &self,
         part: Part,
         request: &CsrObject,
         status: &Status,
-    ) -> Result<Option<Arc<CsrObject>>, Unwritten> {
-        let path = format!("{CSRS}/{}/{}", segment(&request.name), part.subresource);
+    ) -> Result<Option<Arc<CsrObject>>, CallFault> {
+        let path = format!("{}/{}", path_of(request), part.subresource);
         let written = self.put_or_patch(&path, part, request, status).await;
         let (outcome, next) = match &written {
             Ok(_) => ("written", Next::Done),
-            // The watch brings the state that is to be judged instead.
-            Err(CallFault::Conflict | CallFault::Exists) => ("conflict", Next::Again(Pause::Fault)),
-            Err(CallFault::NotFound) => ("gone", Next::Done),
-            Err(CallFault::Invalid(_)) => ("refused", Next::Done),
-            Err(CallFault::Forbidden(_)) => ("forbidden", Next::Again(Pause::Evidence)),
-            Err(CallFault::Status { .. } | CallFault::Unreachable(_)) => {
-                ("failed", Next::Again(Pause::Fault))
-            }
+            Err(fault) => after(fault),
         };
         self.metrics.wrote(part.subresource, outcome);
         if next == Next::Done {
             self.forget(&request.name);
         }
-        let mut forbidden = None;
         match written {
             Ok(object) => {
                 let (state, woken) = self.index().written(object);
                 self.queue.wake_all(&woken);
-                return Ok(state);
-            }
-            Err(CallFault::Conflict | CallFault::Exists | CallFault::NotFound) => {
-                debug!(name = %request.name, what = part.subresource, outcome, "not written");
+                Ok(state)
             }
             Err(fault) => {
-                warn!(name = %request.name, what = part.subresource, %fault, "not written");
-                if let CallFault::Forbidden(why) = fault {
-                    forbidden = Some(why);
+                match &fault {
+                    CallFault::Conflict | CallFault::Exists | CallFault::NotFound => {
+                        debug!(name = %request.name, what = part.subresource, outcome, "not written");
+                    }
+                    CallFault::Invalid(_)
+                    | CallFault::Forbidden(_)
+                    | CallFault::Status { .. }
+                    | CallFault::Unreachable(_) => {
+                        warn!(name = %request.name, what = part.subresource, %fault, "not written");
+                    }
                 }
+                Err(fault)
             }
         }
-        Err(Unwritten { next, forbidden })
     }
 
     async fn put_or_patch(
@@ -529,24 +559,49 @@ impl Shared {
     }
 }
 
-/// What becomes of a request that could not be written.
-struct Unwritten {
-    next: Next,
-    /// In words, where a permission is missing.
-    forbidden: Option<String>,
+/// What becomes of a request that could not be written, after an outcome for the metrics.
+fn after(fault: &CallFault) -> (&'static str, Next) {
+    match fault {
+        // The watch brings the state that is to be judged instead.
+        CallFault::Conflict | CallFault::Exists => ("conflict", Next::Again(Pause::Fault)),
+        CallFault::NotFound => ("gone", Next::Done),
+        CallFault::Invalid(_) => ("refused", Next::Done),
+        CallFault::Forbidden(_) => ("forbidden", Next::Again(Pause::Evidence)),
+        CallFault::Status { .. } | CallFault::Unreachable(_) => {
+            ("failed", Next::Again(Pause::Fault))
+        }
+    }
 }
 
-impl Unwritten {
-    /// What is told of a missing permission: the rule that has decided, and what would become of the request.
-    fn forbidden(&self, rule: &str, would: &str) -> Option<Reason> {
-        let why = self.forbidden.as_ref()?;
-        let words = format!("{FORBIDDEN}: {would}, but that is forbidden: {why}");
-        Some(Reason {
-            rule: rule.to_owned(),
-            code: FORBIDDEN.to_owned(),
-            words: shortened(&words),
-        })
+/// What is told of a write that the API server turned down: the rule that has decided, and what would become of the request.
+fn unwritten(fault: &CallFault, rule: &str, would: &str) -> Option<Reason> {
+    let (code, but, why) = match fault {
+        CallFault::Forbidden(why) => (FORBIDDEN, "that is forbidden", why),
+        CallFault::Invalid(why) => (REFUSED, "the API server refuses that", why),
+        CallFault::Conflict
+        | CallFault::Exists
+        | CallFault::NotFound
+        | CallFault::Status { .. }
+        | CallFault::Unreachable(_) => return None,
+    };
+    Some(Reason {
+        rule: rule.to_owned(),
+        code: code.to_owned(),
+        words: shortened(&format!("{code}: {would}, but {but}: {why}")),
+    })
+}
+
+/// It as whoever delivers a certificate sees it.
+fn sight(request: &CsrObject) -> Sight<'_> {
+    Sight {
+        uid: &request.uid,
+        is_over: Stage::of(request) == Stage::Over,
+        certificate: request.certificate.as_deref(),
     }
+}
+
+fn path_of(request: &CsrObject) -> String {
+    format!("{CSRS}/{}", segment(&request.name))
 }
 
 /// Whether an approved request is made ready for the key while its approval is being written.
@@ -596,6 +651,10 @@ fn approval_of(status: &Status) -> (&str, &str) {
 
 /// The code of what could not be written for want of a permission.
 const FORBIDDEN: &str = "W02";
+/// The code of what the API server did not take.
+const REFUSED: &str = "W03";
+/// The reason of the condition of a request whose certificate the API server did not take.
+const CERTIFICATE_REFUSED: &str = "CertificateRefused";
 /// What rules see as `request.door`.
 const DOOR: &str = "cluster";
 /// More rounds than there are kinds of evidence: a policy that needs more asks for ever.

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
+use crate::ahead::Ahead;
 use crate::api::{Api, CallFault, ConnectFault, Resource, segment};
 use crate::cleaner::{CleanerSettings, delete_options, outdated};
 use crate::delivery::Deliveries;
@@ -137,6 +138,7 @@ pub(crate) struct Shared {
     attended: Mutex<Vec<Attended>>,
     pub(crate) pods: Pods,
     pub(crate) deliveries: Deliveries,
+    pub(crate) ahead: Ahead,
     pub(crate) tasks: TaskTracker,
     /// Ends the work of this replica.
     pub(crate) working: CancellationToken,
@@ -189,6 +191,7 @@ impl Cluster {
                 attended: Mutex::default(),
                 pods: Pods::default(),
                 deliveries: Deliveries::default(),
+                ahead: Ahead::default(),
                 tasks: TaskTracker::new(),
                 working: CancellationToken::new(),
                 is_ready: AtomicBool::new(false),
@@ -487,6 +490,9 @@ impl Shared {
         };
         follow(api, &resource, |change| {
             let is_read = !matches!(change, Change::Unreadable(_));
+            if let (Watched::Requests, Change::Gone(object)) = (&watched, &change) {
+                self.deleted(object);
+            }
             let woken = {
                 let mut index = self.index();
                 let mut woken = index.apply(&watched, change);

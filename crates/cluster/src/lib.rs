@@ -12,6 +12,7 @@ mod objects;
 mod plan;
 mod queue;
 
+mod ahead;
 mod cleaner;
 mod delivery;
 mod events;
@@ -46,4 +47,6 @@ pub use resources::{
     Attention, Found, FoundState, NewSecret, Readiness, ResourceKind, ResourceObject,
     ResourceStatus, SecretAnswer, Secrets, Steward, Withheld,
 };
-pub use signing::{ApprovedRequest, Attempt, SignedCertificate, Signer, Signing, Spending};
+pub use signing::{
+    ApprovedRequest, Attempt, CertificateId, SignedCertificate, Signer, Signing, Spending,
+};

@@ -1,7 +1,7 @@
 //! Where the signer controller meets whoever signs. This crate holds no key: it hands approved requests over and writes what
 //! comes back.
 
-use countersign_authority::Confirmation;
+use countersign_authority::{Confirmation, IssuerId};
 use countersign_pki::{CheckedCsr, Serial, UnixTime};
 use countersign_policy::{Looked, Requester, SignerName, TokenFacts, Wishes};
 use futures_util::future::BoxFuture;
@@ -15,8 +15,8 @@ pub trait Signer: Send + Sync {
     /// gets the same certificate, or one as good.
     fn sign<'a>(&'a self, request: ApprovedRequest<'a>) -> BoxFuture<'a, Signing>;
 
-    /// Takes a certificate back that never reached its request.
-    fn discard<'a>(&'a self, serial: Serial, signer: &'a SignerName) -> BoxFuture<'a, ()>;
+    /// Revokes a certificate that never reached its request, a pod's too; or says why it cannot now.
+    fn discard<'a>(&'a self, id: &'a CertificateId) -> BoxFuture<'a, Result<(), String>>;
 
     /// What rules see of the enrolment token in a request that is not approved yet. Nothing is used up.
     fn token<'a>(&'a self, request: ApprovedRequest<'a>) -> BoxFuture<'a, Looked<TokenFacts>>;
@@ -63,8 +63,8 @@ pub struct ApprovedRequest<'a> {
 /// Whether a request may have been handed over before.
 #[derive(Clone, Copy, Debug)]
 pub enum Attempt<'a> {
-    /// Its approval is being written, without a token: nobody can have signed it. It is signed once the approval is
-    /// confirmed, and not before.
+    /// Its approval is being written, for the first time and by no token. It is signed once the approval is confirmed, and
+    /// not before. If it carries a token, that one may have had it signed before.
     First(&'a Confirmation),
     /// It is approved. It may have been signed, by this process or one before it.
     Later,
@@ -93,6 +93,15 @@ pub enum Signing {
 pub struct SignedCertificate {
     /// Itself and the CAs above it without the root, in order, as PEM.
     pub pem: String,
-    /// Its serial, by which it can be taken back.
+    /// By which it can be revoked.
+    pub id: CertificateId,
+}
+
+/// Which certificate, for whoever signed it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CertificateId {
+    /// Who signed it.
+    pub issuer: IssuerId,
+    /// Its serial there.
     pub serial: Serial,
 }

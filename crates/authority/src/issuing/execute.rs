@@ -324,9 +324,16 @@ impl Core {
                 },
             });
         };
-        if let Err(withdrawn) = confirmed(confirmation).await {
-            self.void(draft.intent()).await?;
-            return Err(withdrawn);
+        if confirmation.is_some() {
+            let mut confirmed = confirmed(confirmation).await;
+            if is_fenced && is_outdated() {
+                // It took a while. The decision that is stored elsewhere is judged by other rules when it comes again.
+                confirmed = Err(Conflict::Overtaken);
+            }
+            if let Err(withdrawn) = confirmed {
+                self.void(draft.intent()).await?;
+                return Err(withdrawn);
+            }
         }
         let sealed = match self.ask_key(Intended::after_durable_commit(draft)).await {
             Ok(sealed) => sealed,

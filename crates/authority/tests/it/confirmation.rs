@@ -123,6 +123,34 @@ async fn what_is_withdrawn_is_void_and_its_name_is_free_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn rules_that_change_before_it_is_confirmed_void_it() {
+    let (folder, keys) = faulty().await;
+    let store = Arc::new(world::store(folder.path()));
+    let authority =
+        world::authority(folder.path(), store.clone(), keys, TestClock::new(), true).await;
+    let (confirmer, submission) = unconfirmed("a");
+    let submitting = {
+        let authority = authority.clone();
+        tokio::spawn(async move { authority.requests.submit(submission).await })
+    };
+    until_intended(&store).await;
+    let rules = authority.rules();
+    authority.set_rules(rules.with_policy((*rules.policy).clone()));
+    confirmer.confirm();
+    let submitted = submitting.await.unwrap();
+    let Err(SubmitFault::Engine(EngineError::Contended)) = submitted else {
+        panic!("{submitted:?}")
+    };
+    assert!(store.open_intents().await.unwrap().is_empty());
+    assert!(!is_certified(&authority, "a").await);
+    assert_eq!(state(&authority, "a").await, Some(RequestState::Undecided));
+    let (confirmer, submission) = unconfirmed("a");
+    confirmer.confirm();
+    let submitted = authority.requests.submit(submission).await.unwrap();
+    assert!(submitted.issued.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_door_that_retains_requests_shows_nothing_that_is_not_confirmed() {
     let (folder, keys) = faulty().await;
     let store = Arc::new(world::store(folder.path()));

@@ -30,7 +30,8 @@ use crate::controllers::Shared;
 use crate::follow::follow;
 use crate::index::Change;
 use bundles::Bundles;
-use objects::signer_of;
+use objects::{PodRequest, signer_of};
+use work::sight;
 
 /// What is known of requests of pods.
 #[derive(Default)]
@@ -187,7 +188,15 @@ impl Shared {
                     self.queue.wake_all(&self.pods_again());
                 }
                 Change::Set(object) => self.pod_changed(&object),
-                Change::Gone(object) => self.pod_answered(&object),
+                Change::Gone(object) => {
+                    let key = key_of(&object).filter(|key| self.deliveries.has_begun(key));
+                    if let Some(key) = key
+                        && let Some(last) = PodRequest::read(object.clone())
+                    {
+                        self.deliveries.deleted(&key, sight(&last));
+                    }
+                    self.pod_answered(&object);
+                }
                 Change::Unreadable(_) => {}
             }
             self.count_pods();

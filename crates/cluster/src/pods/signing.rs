@@ -3,9 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use countersign_pki::{CheckedCsr, Curve, KeyType, Serial, UnixTime};
+use countersign_pki::{CheckedCsr, Curve, KeyType, UnixTime};
 use countersign_policy::{PodFacts, SignerName};
 use futures_util::future::BoxFuture;
+
+use crate::signing::CertificateId;
 
 /// Whoever signs for pods, and knows what pods are to trust.
 pub trait PodSigner: Send + Sync {
@@ -15,9 +17,6 @@ pub trait PodSigner: Send + Sync {
     /// Signs one. It may be asked again for a request that it has signed, after a crash or a write that was refused: the
     /// same `uid` gets the same certificate for as long as the cluster would take it.
     fn sign<'a>(&'a self, order: PodOrder<'a>) -> BoxFuture<'a, PodSigning>;
-
-    /// Takes a certificate back that never reached its pod.
-    fn discard<'a>(&'a self, serial: Serial, signer: &'a SignerName) -> BoxFuture<'a, ()>;
 
     /// What relying parties are to trust, for each signer that has terms: the anchors as PEM.
     fn anchors(&self) -> Vec<(SignerName, String)>;
@@ -131,8 +130,8 @@ pub enum PodSigning {
 pub struct PodCertificate {
     /// Itself and the CAs above it without the root, in order, as PEM.
     pub chain: String,
-    /// Its serial, by which it can be taken back.
-    pub serial: Serial,
+    /// By which it can be revoked.
+    pub id: CertificateId,
     /// Its first second.
     pub not_before: UnixTime,
     /// Its last second.

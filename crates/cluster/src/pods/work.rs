@@ -15,7 +15,7 @@ use super::signing::{PodOrder, PodSigner, PodSigning, PodTerms};
 use super::{VERSION, status};
 use crate::api::{CallFault, segment};
 use crate::controllers::{Next, Rules, Shared};
-use crate::delivery::Delivery;
+use crate::delivery::{Delivery, Sight};
 use crate::events::{About, Told};
 use crate::objects::{CsrObject, CsrSpec};
 use crate::plan::{Action, Reason, plan, shortened};
@@ -39,9 +39,12 @@ impl Shared {
                 return Next::Again(Pause::Fault);
             }
         };
+        self.look_at_delivery(key, request.as_ref());
+        if let Some(next) = self.revoke_lost(key).await {
+            return next;
+        }
         let Some(request) = request.filter(|request| !request.is_over) else {
             self.forget(key);
-            self.settle_undelivered(key, Answer::Elsewhere).await;
             return Next::Done;
         };
         let Some(terms) = signer.terms(&request.signer) else {
@@ -148,44 +151,40 @@ impl Shared {
                 return self.refuse_pod(request, "Failed", &finding).await;
             }
         };
-        let delivery = Delivery {
-            uid: request.uid.clone(),
-            signer: request.signer.clone(),
-            serial: certificate.serial,
-            pem: certificate.chain.clone(),
-        };
+        let delivery = Delivery::new(
+            &request.uid,
+            certificate.id.clone(),
+            certificate.chain.clone(),
+        );
         self.deliveries.begin(key, delivery);
-        let object = status::issued(request, &certificate, SystemClock.now());
-        let next = self.write_pod(request, &object, ISSUED, "").await;
-        if next == Next::Done {
-            self.settle_undelivered(key, Answer::Refused).await;
+        if let Some(next) = self.revoke_lost(key).await {
+            return next;
         }
-        next
+        let object = status::issued(request, &certificate, SystemClock.now());
+        self.write_pod(request, &object, ISSUED, "").await
     }
 
-    /// Looks whether a certificate has reached its request, and takes it back if it never will.
-    async fn settle_undelivered(&self, key: &str, answer: Answer) {
-        let (Some(delivery), Some(signer)) = (self.deliveries.of(key), &self.settings.pods) else {
+    /// Looks whether a certificate has reached its request, or never will.
+    fn look_at_delivery(&self, key: &str, request: Option<&PodRequest>) {
+        if request.is_none() && self.pods.waiting().contains_key(key) {
+            // The watch is about to tell how it was when it was deleted, and wakes it.
             return;
-        };
-        let Some((namespace, name)) = key.split_once('/') else {
-            return;
-        };
-        let found = match self.api.get(&request_path(namespace, name)).await {
-            Ok(found) => found.and_then(PodRequest::read),
-            // The watch brings its end.
-            Err(_) => return,
-        };
-        let found = found.filter(|found| found.uid == delivery.uid);
-        match found {
-            Some(found) if !found.is_over && answer == Answer::Elsewhere => return,
-            Some(found) if found.chain == delivery.pem => {}
-            Some(_) | None => {
-                warn!(request = key, serial = %delivery.serial, "the certificate did not reach its pod: it is taken back");
-                signer.discard(delivery.serial, &delivery.signer).await;
-            }
         }
-        self.deliveries.end(key);
+        self.deliveries.look(key, request.map(sight));
+    }
+
+    /// The API server has refused an answer for good: what becomes of a certificate in it.
+    async fn refused_by_server(&self, key: &str, path: &str) -> Next {
+        // An earlier write whose answer was lost may have brought it.
+        let found = match self.api.get(path).await {
+            Ok(found) => found.and_then(PodRequest::read),
+            Err(_) => return Next::Again(Pause::Fault),
+        };
+        self.look_at_delivery(key, found.as_ref());
+        if found.is_some() {
+            self.deliveries.refused(key);
+        }
+        self.revoke_lost(key).await.unwrap_or(Next::Done)
     }
 
     async fn deny_pod(&self, request: &PodRequest, finding: &Finding) -> Next {
@@ -221,11 +220,11 @@ impl Shared {
         let key = format!("{namespace}/{name}");
         let path = format!("{}/status", request_path(namespace, name));
         let written = self.api.put(&path, object).await;
+        if outcome == ISSUED {
+            self.deliveries.wrote(&key, &written);
+        }
         let (wrote, next) = match &written {
             Ok(_) => {
-                if outcome == ISSUED {
-                    self.deliveries.end(&key);
-                }
                 self.metrics.pod_answered(outcome, reason);
                 let age = SystemClock.now().seconds_since(request.created);
                 self.metrics.decided_after(age);
@@ -237,14 +236,19 @@ impl Shared {
                 debug!(request = key, "has changed meanwhile");
                 ("conflict", Next::Again(Pause::Fault))
             }
-            Err(CallFault::NotFound) => ("gone", Next::Done),
+            Err(CallFault::NotFound) => {
+                self.look_at_delivery(&key, None);
+                let next = self.revoke_lost(&key).await;
+                ("gone", next.unwrap_or(Next::Done))
+            }
             Err(CallFault::Invalid(why)) if is_about_signing(why) => {
                 warn!(request = key, signer = %request.signer, reason = %why, "the permission `sign` on this signer is missing");
                 ("forbidden", Next::Again(Pause::Evidence))
             }
             Err(CallFault::Invalid(why)) => {
                 warn!(request = key, reason = %why, "the API server does not take the answer");
-                ("refused", Next::Done)
+                let path = request_path(namespace, name);
+                ("refused", self.refused_by_server(&key, &path).await)
             }
             Err(CallFault::Forbidden(why)) => {
                 warn!(request = key, reason = %why, "the permission `update` on podcertificaterequests/status is missing");
@@ -318,13 +322,14 @@ impl Shared {
     }
 }
 
-/// What is known of the answer to a request whose certificate is on its way.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Answer {
-    /// The API server has not taken it, and will not.
-    Refused,
-    /// The request may have got it, or another one.
-    Elsewhere,
+/// It as whoever delivers a certificate sees it.
+pub(super) fn sight(request: &PodRequest) -> Sight<'_> {
+    let chain = request.chain.as_bytes();
+    Sight {
+        uid: &request.uid,
+        is_over: request.is_over,
+        certificate: (!chain.is_empty()).then_some(chain),
+    }
 }
 
 /// The request as the policy and its evidence take requests: its sender is the service account.

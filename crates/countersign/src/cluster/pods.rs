@@ -8,14 +8,16 @@ use countersign_authority::store::Past;
 use countersign_authority::{
     Actor, Authority, Clock as _, Decision, Issuer, IssuerId, RequestState, Submission, SystemClock,
 };
-use countersign_cluster::{PodCertificate, PodOrder, PodSigner, PodSigning, PodTerms};
+use countersign_cluster::{
+    CertificateId, PodCertificate, PodOrder, PodSigner, PodSigning, PodTerms,
+};
 use countersign_pki::{Certificate, Serial, UnixTime};
 use countersign_policy::{PersonVerdict, SignerName, Wishes};
 use countersign_server::kubernetes::profile_text;
 use futures_util::future::BoxFuture;
 use tracing::info;
 
-use super::signing::{SPEC, discard, take_back};
+use super::signing::{SPEC, take_back};
 use crate::config::Config;
 use crate::signers::pods::{MIN_LIFETIME, PodNames, usages};
 
@@ -105,7 +107,7 @@ impl PodCertificates {
         let certificate = self.shown(&intent.issuer, intent.serial, issued.der())?;
         if certificate.not_after.seconds_since(certificate.not_before) < MIN_SECONDS {
             // The issuer has come closer to its end meanwhile.
-            take_back(&self.authority, &intent.issuer, intent.serial).await;
+            take_back(&self.authority, &certificate.id).await?;
             return Ok(too_short(&issuer));
         }
         Ok(PodSigning::Certificate(certificate))
@@ -125,11 +127,11 @@ impl PodCertificates {
                 if entry.revoked.is_some() {
                     return Ok(None);
                 }
+                let certificate = self.shown(issuer, *serial, &entry.der)?;
                 if now.seconds_since(entry.not_before) > STALE {
-                    take_back(&self.authority, issuer, *serial).await;
+                    take_back(&self.authority, &certificate.id).await?;
                     return Ok(None);
                 }
-                let certificate = self.shown(issuer, *serial, &entry.der)?;
                 Ok(Some(PodSigning::Certificate(certificate)))
             }
             (RequestState::Approved | RequestState::Pending, _) => {
@@ -150,7 +152,10 @@ impl PodCertificates {
         let leaf = Certificate::parse(der).context("the certificate cannot be read back")?;
         Ok(PodCertificate {
             chain: self.authority.issuers.with_intermediates(issuer, der),
-            serial,
+            id: CertificateId {
+                issuer: issuer.clone(),
+                serial,
+            },
             not_before: leaf.not_before(),
             not_after: leaf.not_after(),
         })
@@ -169,10 +174,6 @@ impl PodSigner for PodCertificates {
             let signed = self.sign_order(order).await;
             signed.unwrap_or_else(|error| PodSigning::Later(format!("{error:#}")))
         })
-    }
-
-    fn discard<'a>(&'a self, serial: Serial, signer: &'a SignerName) -> BoxFuture<'a, ()> {
-        Box::pin(discard(&self.authority, serial, signer))
     }
 
     fn anchors(&self) -> Vec<(SignerName, String)> {

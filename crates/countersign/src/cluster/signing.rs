@@ -10,11 +10,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use countersign_authority::store::Past;
 use countersign_authority::{
-    Actor, Authority, Decision, Door, DoorSpec, Issuer, IssuerId, Issuers, RequestRecord,
-    RequestState, Retention, Rules, Serials, Signer as EngineSigner, Store, Submission,
-    SubmitFault, Submitted, Telemetry, TokenSettings,
+    Actor, Authority, CarriedToken, Decision, Door, DoorSpec, Issuer, IssuerId, Issuers,
+    RequestRecord, RequestState, Retention, Rules, Serials, Signer as EngineSigner, Store,
+    Submission, SubmitFault, Submitted, Telemetry, TokenSettings,
 };
-use countersign_cluster::{ApprovedRequest, Attempt, SignedCertificate, Signer, Signing, Spending};
+use countersign_cluster::{
+    ApprovedRequest, Attempt, CertificateId, SignedCertificate, Signer, Signing, Spending,
+};
 use countersign_keys::{AuditKey, KeySpec};
 use countersign_pki::{CheckedCsr, RevocationReason, Serial, UnixTime};
 use countersign_policy::{Looked, PersonVerdict, Policy, Rule, RuleKind, SignerName, TokenFacts};
@@ -243,10 +245,15 @@ impl ClusterSigner {
         };
         let key = key_of(&request);
         let requests = &self.authority.requests;
-        // Were an earlier one on record all the same, the record of this one would be refused.
-        let (before, confirmation) = match request.attempt {
-            Attempt::First(confirmation) => (None, Some(confirmation.clone())),
-            Attempt::Later => (requests.at(&SPEC.name, &key, Past::Include).await?, None),
+        let (is_first, confirmation) = match request.attempt {
+            Attempt::First(confirmation) => (true, Some(confirmation.clone())),
+            Attempt::Later => (false, None),
+        };
+        // Nothing refuses a second certificate where an earlier one is on record: it has to be looked for. Only a token can
+        // have had a request signed before its first approval.
+        let before = match is_first && self.authority.tokens.carried(csr) == CarriedToken::None {
+            true => None,
+            false => requests.at(&SPEC.name, &key, Past::Include).await?,
         };
         if let Some(record) = before.filter(|record| record.state != UNSETTLED) {
             return self.as_recorded(&record).await;
@@ -399,32 +406,33 @@ impl Signer for ClusterSigner {
         })
     }
 
-    fn discard<'a>(&'a self, serial: Serial, signer: &'a SignerName) -> BoxFuture<'a, ()> {
-        Box::pin(discard(&self.authority, serial, signer))
+    fn discard<'a>(&'a self, id: &'a CertificateId) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move {
+            let taken_back = take_back(&self.authority, id).await;
+            taken_back.map_err(|error| format!("{error:#}"))
+        })
     }
 }
 
-/// Takes a certificate of a signer back that nobody has got.
-pub(super) async fn discard(authority: &Authority, serial: Serial, signer: &SignerName) {
-    if let Some(signer) = authority.rules().signer(signer) {
-        take_back(authority, &signer.issuer, serial).await;
-    }
-}
-
-/// Takes a certificate back that nobody has got.
-pub(super) async fn take_back(authority: &Authority, issuer: &IssuerId, serial: Serial) {
+/// Revokes a certificate that nobody has got.
+pub(super) async fn take_back(authority: &Authority, id: &CertificateId) -> Result<()> {
     let (ledger, actor) = (&authority.ledger, Actor::authority());
     let why = RevocationReason::CessationOfOperation;
-    let revoked = ledger.revoke_serial(issuer, &serial, why, &actor).await;
-    if let Err(error) = revoked {
-        warn!(%serial, %issuer, %error, "a certificate that nobody has got is not revoked");
-    }
+    let CertificateId { issuer, serial } = id;
+    let revoked = ledger.revoke_serial(issuer, serial, why, &actor).await;
+    revoked.with_context(|| {
+        format!("certificate {serial} of {issuer}, which nobody has got, is not revoked")
+    })?;
+    Ok(())
 }
 
 fn certificate(issuers: &Issuers, issuer: &IssuerId, serial: Serial, der: &[u8]) -> Signing {
     Signing::Certificate(SignedCertificate {
         pem: issuers.with_intermediates(issuer, der),
-        serial,
+        id: CertificateId {
+            issuer: issuer.clone(),
+            serial,
+        },
     })
 }
 
@@ -520,11 +528,11 @@ fn collection() -> Collection {
     }
 }
 
-/// The condition that its approval is, for the record.
+/// The condition that its approval is, for the record. One that is decided here may never be written.
 fn reason(request: &ApprovedRequest<'_>) -> String {
     let (reason, message) = request.approval;
     let by = match request.attempt {
-        Attempt::First(_) => "approved here",
+        Attempt::First(_) => "decided here",
         Attempt::Later => "the cluster says Approved",
     };
     let text = format!("{by}: {reason}: {message}");

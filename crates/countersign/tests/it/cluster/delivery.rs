@@ -3,6 +3,11 @@
 
 use std::fs;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use countersign_authority::IssuerId;
+use countersign_authority::store::LedgerReads as _;
+use countersign_store::SqliteStore;
 use countersign_testkit::deadline::ask_again;
 use countersign_testkit::https::HttpsClient;
 use countersign_testkit::server_process::ServerProcess;
@@ -52,6 +57,12 @@ fn log_is_whole(stage: &Stage) {
 
 /// Has the API server refuse writes to a part of requests whose names begin so, until it is deleted.
 fn refuse(stage: &Stage, admin: &HttpsClient, subresource: &str, prefix: &str) {
+    let unless = format!("!object.metadata.name.startsWith('{prefix}')");
+    refuse_where(stage, admin, subresource, prefix, &unless);
+}
+
+/// The same for writes of which this expression is not true.
+fn refuse_where(stage: &Stage, admin: &HttpsClient, subresource: &str, prefix: &str, unless: &str) {
     let path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
     let policy = json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -65,7 +76,7 @@ fn refuse(stage: &Stage, admin: &HttpsClient, subresource: &str, prefix: &str) {
                 "resources": [format!("certificatesigningrequests/{subresource}")],
             }]},
             "validations": [{
-                "expression": format!("!object.metadata.name.startsWith('{prefix}')"),
+                "expression": unless,
                 "message": "refused by the test",
             }],
         },
@@ -86,14 +97,20 @@ fn refuse(stage: &Stage, admin: &HttpsClient, subresource: &str, prefix: &str) {
     stage.ask("joiner", &[], &probe, signer, &node_message("probe"));
     let path = format!("{CSRS}/{probe}");
     let refused = ask_again(PATIENCE, || {
-        let (_, object) = call(admin, "GET", &path, None);
-        let (status, _) = call(
+        let (_, mut object) = call(admin, "GET", &path, None);
+        if subresource == "status" {
+            object["status"]["certificate"] = json!(BASE64.encode(stage.api.ca_pem()));
+        }
+        let (status, answer) = call(
             admin,
             "PUT",
             &format!("{path}/{subresource}"),
             Some(&object),
         );
-        (status == 422).then_some(())
+        let is_by_policy = answer["message"]
+            .as_str()
+            .is_some_and(|message| message.contains("refused by the test"));
+        (status == 422 && is_by_policy).then_some(())
     });
     assert!(refused.is_some(), "the policy is not in force");
 }
@@ -157,9 +174,61 @@ fn a_certificate_that_is_refused_is_revoked() {
     ask(&stage, "other");
     stage.request("other", is_signed);
     assert_eq!(revoked(&stage), 1, "{controllers}");
+    let events = stage.events("node-a");
+    assert!(
+        events.iter().any(|event| {
+            let note = event["note"].as_str().unwrap();
+            note.starts_with("W03: would get its certificate, but the API server refuses that: ")
+                && event["reason"] == "SigningPending"
+        }),
+        "{events:#?}"
+    );
+    // The condition is refused, too, until the policy is gone.
     let request = stage.request("node-a", |_| true);
     assert!(condition(&request, "Approved").is_some(), "{request:#}");
+    assert!(condition(&request, "Failed").is_none(), "{request:#}");
     assert!(!is_signed(&request), "{request:#}");
+    let deleted = call(&admin, "DELETE", &format!("{BINDINGS}/refuse"), None);
+    assert_eq!(deleted.0, 200);
+    let mut turn = 0;
+    let failed = ask_again(PATIENCE, || {
+        turn += 1;
+        touch(&admin, "node-a", &turn.to_string());
+        let (_, request) = call(&admin, "GET", &format!("{CSRS}/node-a"), None);
+        condition(&request, "Failed")
+    });
+    let failed = failed.unwrap_or_else(|| panic!("{controllers}"));
+    assert_eq!(failed["reason"], "SignerValidationFailure");
+    let message = failed["message"].as_str().unwrap();
+    assert!(message.ends_with("has been revoked"), "{message}");
+    assert_eq!(controllers.log().matches("certificate issued").count(), 2);
+    assert!(controllers.stop().unwrap().success(), "{controllers}");
+    log_is_whole(&stage);
+}
+
+#[test]
+fn a_request_whose_certificate_alone_is_refused_has_failed() {
+    let stage = Stage::start();
+    stage.allow_everything();
+    stage.apply(ASKER);
+    stage.apply(KUBELETS);
+    let admin = stage.api.admin().unwrap();
+    refuse_where(
+        &stage,
+        &admin,
+        "status",
+        "node",
+        "!has(object.status.certificate) || !object.metadata.name.startsWith('node')",
+    );
+    let mut controllers = both(&stage);
+    ask(&stage, "node-a");
+    let failed = stage.condition("node-a", "Failed");
+    assert_eq!(failed["reason"], "CertificateRefused");
+    let message = failed["message"].as_str().unwrap();
+    let begin = "the API server refused its certificate, which is revoked: ";
+    assert!(message.starts_with(begin), "{message}");
+    assert!(message.contains("refused by the test"), "{message}");
+    assert_eq!(revoked(&stage), 1, "{controllers}");
     assert!(controllers.stop().unwrap().success(), "{controllers}");
     log_is_whole(&stage);
 }
@@ -203,7 +272,8 @@ fn a_missing_permission_to_write_certificates_is_told_and_what_is_deleted_then_i
     log_is_whole(&stage);
 }
 
-/// Killed while approvals and certificates are being written, again and again.
+/// Killed while approvals and certificates are being written, again and again, and at least once between intent and
+/// signature.
 #[test]
 fn what_a_killed_process_had_begun_is_signed_once_it_is_approved() {
     let stage = Stage::start();
@@ -211,24 +281,36 @@ fn what_a_killed_process_had_begun_is_signed_once_it_is_approved() {
     stage.apply(ASKER);
     stage.apply(KUBELETS);
     let admin = stage.api.admin().unwrap();
-    let names: Vec<String> = (0..60).map(|number| format!("node-{number}")).collect();
     let signed = || {
         let all = call(&admin, "GET", CSRS, None).1;
         let items = all["items"].as_array().cloned().unwrap_or_default();
         items.iter().filter(|it| is_signed(it)).count()
     };
     let mut controllers = both(&stage);
-    for (turn, names) in names.chunks(12).enumerate() {
-        for name in names {
+    let mut names: Vec<String> = Vec::new();
+    let mut interrupted = 0;
+    for turn in 0..MAX_KILLS {
+        if turn >= MIN_KILLS && interrupted > 0 {
+            break;
+        }
+        let fresh: Vec<String> = (0..12).map(|it| format!("node-{turn}-{it}")).collect();
+        for name in &fresh {
             ask(&stage, name);
         }
-        // Each time at another point of the work.
-        let some = turn * 12 + 2 * turn + 1;
-        let begun = ask_again(PATIENCE, || (signed() >= some).then_some(()));
-        assert!(begun.is_some(), "{controllers}");
+        // Each time at another point of the work; every second time with the last ones still at its beginning.
+        if turn % 2 == 0 {
+            let some = names.len() + turn % fresh.len() + 1;
+            let begun = ask_again(PATIENCE, || (signed() >= some).then_some(()));
+            assert!(begun.is_some(), "{controllers}");
+        }
         controllers.kill9();
+        interrupted += read(&stage, async |store| {
+            store.open_intents().await.unwrap().len()
+        });
+        names.extend(fresh);
         controllers = both(&stage);
     }
+    assert!(interrupted > 0, "no intent was open in {MAX_KILLS} kills");
     for name in &names {
         let request = stage.request(name, is_signed);
         assert!(condition(&request, "Approved").is_some(), "{request:#}");
@@ -236,7 +318,24 @@ fn what_a_killed_process_had_begun_is_signed_once_it_is_approved() {
     }
     assert_eq!(revoked(&stage), 0);
     assert!(controllers.stop().unwrap().success(), "{controllers}");
+    let issued = read(&stage, async |store| {
+        assert!(store.open_intents().await.unwrap().is_empty());
+        let issuer = IssuerId::parse("kubernetes").unwrap();
+        let all = store.ledger(&issuer, None, usize::MAX >> 1).await.unwrap();
+        all.len()
+    });
+    assert_eq!(issued, names.len(), "one certificate for each request");
     log_is_whole(&stage);
 }
 
+/// What the ledger says, with the process gone.
+fn read<T>(stage: &Stage, ask: impl AsyncFnOnce(&SqliteStore) -> T) -> T {
+    let file = stage.folder.path().join("data/countersign.db");
+    let store = SqliteStore::open(&file).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(ask(&store))
+}
+
+const MIN_KILLS: usize = 5;
+const MAX_KILLS: usize = 40;
 const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
