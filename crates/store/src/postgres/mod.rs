@@ -1,7 +1,7 @@
 //! The store on PostgreSQL: any number of processes on one database.
 //!
-//! A task writes ([`writer`]), a task hears of what others have written ([`watch`]), and a bounded number of sessions reads
-//! ([`pool`]). Nothing is kept here that the database does not have.
+//! A task writes (`writer`), a task hears of what others have written (`watch`), and a bounded number of sessions reads
+//! (`pool`). Nothing is kept here that the database does not have.
 
 mod address;
 mod check;
