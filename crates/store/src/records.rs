@@ -459,7 +459,7 @@ pub(crate) fn bootstrap_id(columns: &mut Columns<'_>) -> Result<BootstrapId, Row
 pub(crate) const BOOTSTRAP_TOKEN: &str = "id, mac, mac_key_id, terms_mac, groups, description, expires_at, created_by, created_at, revoked_at, epoch, \
      epoch < (SELECT epoch FROM store_state WHERE one = 1)";
 
-/// Nothing recorded is no column.
+/// The column is null if nothing was recorded.
 pub(crate) fn evidence(recorded: Option<&RecordedEvidence>) -> Result<Option<String>, RowFault> {
     let recorded = recorded.filter(|recorded| !recorded.is_empty());
     recorded

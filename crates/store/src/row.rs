@@ -8,7 +8,7 @@ use countersign_policy::SignerName;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// A record that has no row, or a row that is no record.
+/// A record that cannot be stored as a row, or a row that cannot be read as a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RowFault {
     /// A stored record does not decode.

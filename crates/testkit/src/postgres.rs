@@ -45,7 +45,7 @@ pub struct PostgresSettings {
     pub settings: Vec<String>,
 }
 
-/// Why there is no running PostgreSQL.
+/// Why PostgreSQL could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum PostgresFault {
     /// It was not prepared.

@@ -241,7 +241,7 @@ impl Operator {
         };
         let (name, has_rights) = match answer {
             Ok(Some(known)) => known,
-            // What the name has is somebody else's, or nothing.
+            // The name has no certificate, or one that belongs to somebody else.
             Ok(None) => return Ok(Ok(Settled::NothingToDo)),
             Err(fault) => return Ok(Err(with_causes(&fault))),
         };

@@ -51,7 +51,7 @@ pub(super) enum TlsMode {
 /// Why an address or one of its files is of no use.
 #[derive(Debug, thiserror::Error)]
 pub enum AddressFault {
-    /// It is no address of a database.
+    /// It is not the URL of a PostgreSQL database.
     #[error(
         "not a URL of a PostgreSQL database, such as postgres://countersign@db.example.com/countersign"
     )]

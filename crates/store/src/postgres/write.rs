@@ -57,7 +57,7 @@ pub(super) fn statements(
 
 /// One entry of the audit log for each text, of the change at that place: after those that the change has already.
 pub(super) fn audit_statement<'a>(offsets: Vec<i64>, texts: Vec<Cow<'a, str>>) -> Statement<'a> {
-    // The first value is no place here; all are in the list.
+    // `$1` has the places of all entries here, not the place of one change.
     let sql = "INSERT INTO audit (revision, seq, entry)
          SELECT e.revision,
                 coalesce((SELECT max(a.seq) + 1 FROM audit AS a WHERE a.revision = e.revision), 0)

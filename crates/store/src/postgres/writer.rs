@@ -343,7 +343,7 @@ impl Transaction<'_> {
         }
         let answers = all_ok(self.session.pipeline(&statements).await);
         let answers = self.or_roll_back(answers).await?;
-        // The first two are no questions.
+        // The answers to `BEGIN` and the locks come first.
         for ((index, change), answer) in asked.into_iter().zip(answers.iter().skip(2)) {
             if let Some(failed) = check::failed(change, answer) {
                 self.plan(index, PlannedOutcome::Refused(conflict(failed)));
@@ -690,7 +690,7 @@ impl Backoff {
     }
 }
 
-/// What writes sets these limits for itself: a lock that is not to be had within them is somebody's who hangs.
+/// Limits of the writing session. A lock that takes longer than this is held by a process that hangs.
 const LIMITS: Limits = Limits {
     statement: Duration::from_secs(8),
     lock: Duration::from_secs(3),
